@@ -11,7 +11,7 @@ from tests.conftest import Project, Slime
 
 PARTS = """
 from slime_core import Score, Settings
-from slime_core.roles import CorrectionOutput, Keep, LossOutput, Removal, Selection
+from slime_core.roles import CorrectionOutput, LossOutput
 
 
 class Scale(Settings):
@@ -20,22 +20,6 @@ class Scale(Settings):
 
 def length(sample, ctx):
     return Score(len(sample.response) / 10)
-
-
-async def rank(samples, ctx):
-    return [Score(float(position)) for position, _ in enumerate(samples)]
-
-
-def keep(group, ctx):
-    return Keep()
-
-
-def first(groups, ctx):
-    return [Removal(group.id, 0, "first") for group in groups]
-
-
-def newest(groups, want, ctx):
-    return Selection(take=range(len(groups))[:want])
 
 
 class Scaled:
@@ -82,10 +66,6 @@ def test_a_run_of_nothing_but_functions_and_classes(project: Project, slime: Sli
     (project.root / "parts.py").write_text(PARTS)
     parts = {
         "reward": "length",
-        "group_reward": "rank",
-        "group_filter": "keep",
-        "sample_filter": "first",
-        "buffer_filter": "newest",
         "reward_shaper": "Scaled",
         "advantage": "centered",
         "loss": "Reinforce",
@@ -101,4 +81,4 @@ def test_a_run_of_nothing_but_functions_and_classes(project: Project, slime: Sli
     assert (project.run / "mine.jsonl").read_text() == "1\n"
     samples = [row.to_dict() for row in Shard(project.run / "samples" / "rollout_000000.parquet").rows()]
     for sample in samples:
-        assert sample["reward"] == pytest.approx(len(sample["response"]) / 10 + sample["index"])
+        assert sample["reward"] == pytest.approx(len(sample["response"]) / 10)

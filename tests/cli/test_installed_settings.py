@@ -1,7 +1,5 @@
 """Flags of choices: by name, by prefix, and those of installed software, which depend on where the software is."""
 
-import sys
-
 import pytest
 
 from tests.conftest import Project, Slime
@@ -43,12 +41,6 @@ def model(section):
     return New if section.get("place") == "new" else Old
 
 
-def made_late():
-    import judging_late
-
-    return judging_late.Strict
-
-
 def build(settings, setup):
     async def reward(sample, ctx):
         return Score(1.0)
@@ -61,24 +53,12 @@ def slime_rewards():
     installed = InstalledSettings("passed_on", model)
     yield RewardSpec("judge", build, Judge, "Judges", flat_prefix="judge_", installed=installed)
     yield RewardSpec("easy", build, Easy, "Easy", flat_keys=("tolerance", "modes", "lower"))
-    yield RewardSpec("strict", build, made_late, "Strict", flat_keys=lambda: ("severity",), flat_prefix="strict_")
-"""
-LATE = """
-from slime_core import Settings
-
-class Strict(Settings):
-    severity: int = 1
-    depth: int = 1
-    fold: bool = True
-    names: list[str] = []
 """
 
 
 @pytest.fixture
-def mine(project: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
+def mine(project: Project) -> Project:
     (project.root / "judging.py").write_text(MINE)
-    (project.root / "judging_late.py").write_text(LATE)
-    monkeypatch.delitem(sys.modules, "judging_late", raising=False)
     project.write_run(plugins={"modules": ["./judging.py"]}, reward={"use": "judge"})
     return project
 
@@ -108,11 +88,6 @@ def refusal(slime: Slime, *arguments: str) -> str:
         ("easy", "--tolerance 0.1 --tolerance=0.25", {"tolerance": 0.25, "modes": ["plain"], "lower": True}),
         ("easy", "--no-lower --modes a --modes b", {"tolerance": 0.5, "modes": ["a", "b"], "lower": False}),
         ("easy", '--modes ["a"] --lower false', {"tolerance": 0.5, "modes": ["a"], "lower": False}),
-        (
-            "strict",
-            "--severity 2 --strict-depth 3 --no-strict-fold --strict-names a --strict-names b",
-            {"severity": 2, "depth": 3, "fold": False, "names": ["a", "b"]},
-        ),
     ],
 )
 def test_flags_are_those_of_the_choice_and_its_software(
@@ -121,14 +96,12 @@ def test_flags_are_those_of_the_choice_and_its_software(
     assert settings(slime, "--reward", reward, *flags.split()) == expected
 
 
-def test_help_shows_the_flags_of_choices_and_makes_nothing_late(mine: Project, slime: Slime) -> None:
+def test_help_shows_the_flags_of_choices(mine: Project, slime: Slime) -> None:
     shown = slime("train", "--plugin", "./judging.py", "--help", "reward").out
     section = " ".join(shown.partition("Settings of choices, reward:")[2].split())
     assert "--tolerance X How far it may be off. (easy) [0 or more; default: 0.5]" in section
     assert "--[no-]lower Lower its letters. (easy)" in section
-    assert "--severity VALUE (strict)" in section
-    assert "--strict-KEY VALUE every setting of strict, `slime plugins show ./judging.py`" in section
-    assert "judging_late" not in sys.modules
+    assert "--judge-KEY VALUE every setting of judge, `slime plugins show ./judging.py`" in section
 
 
 def test_a_run_file_has_them_in_a_table_or_flat_and_a_flag_wins(mine: Project, slime: Slime) -> None:

@@ -12,13 +12,6 @@ def policies(slime: Slime, *options: object) -> dict[str, dict[str, float]]:
     return {row["policy"]: row for row in ran.json()["policies"]}
 
 
-def test_without_a_policy_all_are_compared(slime: Slime) -> None:
-    found = policies(slime)
-    assert list(found) == ["sync", "sync, partial", "async", "continuous"]
-    assert found["sync"]["utilisation"] < found["continuous"]["utilisation"]
-    assert found["sync"]["max_staleness"] == 0
-
-
 @table(
     "options, said",
     [

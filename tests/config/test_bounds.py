@@ -1,23 +1,20 @@
 """Every number of a run has bounds, and what is outside them is refused before anything starts."""
 
-import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from slime_core.catalog import Catalog
 from slime_core.config import FAMILIES, EvalSetArgs, parse_config, read_run_file, resolve
 from slime_core.errors import SlimeError
 from slime_core.roles import SPECS, Settings
-from slime_core.sample import Json
 
 Project = Any
 Schema = Mapping[str, Any]
-FAR: list[Json] = [-(10**30), 10**30, -1e300, 1e300, math.nan, math.inf, -math.inf, True, "1e999", "\0"]
 UNBOUNDED = {"max_shard_size"}
-"""Of a type whose schema shows no bounds; `FAR` tries it all the same."""
+"""Of a type whose schema shows no bounds."""
 
 
 def models() -> dict[str, type[BaseModel]]:
@@ -56,31 +53,6 @@ def test_every_number_has_a_least_and_a_greatest_value() -> None:
             if not (least and most) and place not in UNBOUNDED:
                 unbounded.append(f"{owner}: {place}")
     assert not unbounded
-
-
-def held(value: Json, annotation: str) -> Iterator[Json]:
-    """A value as a key of this type may hold it."""
-    yield value
-    if annotation.startswith("dict["):
-        yield dict.fromkeys(("name", "advantage", "token_mean_k1"), value)
-    if "list[" in annotation:
-        yield [value]
-
-
-def test_a_key_of_a_number_takes_nothing_that_is_out_of_every_range() -> None:
-    accepted = []
-    for owner, model in models().items():
-        schema = model.model_json_schema()
-        for key in {place.removesuffix(".*") for place, _ in numbers(schema, schema)} & model.model_fields.keys():
-            annotation = str(model.model_fields[key].annotation)
-            for each in (each for value in FAR for each in held(value, annotation)):
-                try:
-                    model.model_validate({key: each})
-                except ValidationError as error:
-                    if any(item["loc"][:1] == (key,) for item in error.errors()):
-                        continue
-                accepted.append(f"{owner}: {key} = {each!r}")
-    assert not accepted
 
 
 HOSTILE_TEXTS = ["", " ", "/", "/dev/null", "..", "x" * 5_000, "a\nb", "-", "{}", "file@[", "é\u202e"]

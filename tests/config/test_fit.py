@@ -96,6 +96,17 @@ BIG: dict[str, Json] = {
     "opd_teacher_model": "big",
 }
 CUT: dict[str, Json] = {"rollout_top_p": 0.9}
+RPP: dict[str, Json] = {"advantage_estimator": "reinforce_plus_plus"}
+NODES: dict[str, Json] = {"actor_num_nodes": 2, "actor_num_gpus_per_node": 1}
+EVERY_3: dict[str, Json] = {"update_weights_interval": 3}
+SFT: dict[str, Json] = {"reward": None, "rollout_max_response_len": None, "loss": {"use": "sft_loss"}}
+TURNS: Json = {"use": ["turns"]}
+SPEAKS: Json = {"use": "speaks"}
+
+
+def one_set(**keys: Json) -> dict[str, Json]:
+    """The keys of an evaluation set, and when it is evaluated."""
+    return {**SETS, "eval_prompt_data": {"a": {"path": "p", **keys}}}
 
 
 @pytest.fixture(scope="module")
@@ -137,23 +148,14 @@ def plan_of(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> PlanO
         ({**KL, "kl_coef": 0.1}, "give one"),
         ({"use_kl_loss": True, "kl_loss_type": "k4"}, "kl_loss_type = 'k4'"),
         ({"use_kl_loss": True, "kl_loss_type": "k3+"}, "set use_kl_loss = true and kl_loss_coef above 0"),
-        (
-            {"kl_coef": 0.1, "kl_loss_type": "k1+", "advantage_estimator": "reinforce_plus_plus"},
-            'kl_loss_type = "k1+" is "k1" with another gradient',
-        ),
+        ({"kl_coef": 0.1, "kl_loss_type": "k1+", **RPP}, 'kl_loss_type = "k1+" is "k1" with another gradient'),
         ({"kl_coef": 0.1}, "kl_coef has no effect here: advantage 'grpo' has one reward a sample"),
-        (
-            {"kl_coef": 0.1, "advantage_estimator": "reinforce_plus_plus", "loss_type": "sft_loss"},
-            "kl_coef has no effect here: loss 'sft_loss' does not look at advantages",
-        ),
+        ({"kl_coef": 0.1, **RPP, "loss_type": "sft_loss"}, "kl_coef has no effect here: loss 'sft_loss' does not"),
         ({"critic_lr": 0.1}, "critic_lr has no effect here: advantage 'grpo' has no critic; use ppo"),
         ({"lambd": 0.9}, "lambd has no effect here: it is a setting of advantage 'ppo'"),
         ({**PPO, "value_clip": 0.1}, "value_clip has no effect here: the one step of a rollout begins where its"),
         ({**PPO, "num_critic_only_steps": 3}, "num_critic_only_steps = 3 leaves none of num_rollout = 3 rollouts"),
-        (
-            {**PPO, "critic_lr": 1e-6, "lr_decay_style": "linear", "min_lr": 1e-5, "lr": 1e-3},
-            "min_lr = 1e-05 is above critic_lr = 1e-06",
-        ),
+        ({**PPO, "critic_lr": 1e-6, "lr_decay_style": "linear", "min_lr": 1e-5, "lr": 1}, "above critic_lr = 1e-06"),
         ({**PPO, "loss_type": "sft_loss"}, "advantage 'ppo' has no effect here: loss 'sft_loss'"),
         ({"use_opd": True, "loss_type": "sft_loss"}, "use_opd has no effect here: loss 'sft_loss'"),
         ({**KL, "ref_load": "/nowhere"}, "no model directory /nowhere: ref_load must be"),
@@ -172,68 +174,35 @@ def plan_of(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> PlanO
         ({**ONE, "advantage": {"use": "rloo"}}, "advantage 'rloo' compares the samples of a prompt, and one alone"),
         ({"advantage": {"use": "by_turn"}}, "reads a column 'turn' that no batch transform of this run makes: write "),
         ({"advantage": {"use": "by_turn"}}, '[batch_transform] use = ["turns"]'),
-        (
-            {"advantage": {"use": "by_hour"}, "batch_transform": {"use": ["turns"]}},
-            '[batch_transform] use = ["turns", "…"]',
-        ),
+        ({"advantage": {"use": "by_hour"}, "batch_transform": TURNS}, '[batch_transform] use = ["turns", "…"]'),
         ({"batch_transform": {"use": ["turns", "turns_again"]}}, "'turns' and 'turns_again' both make the column"),
         ({"reward": {"use": "environment"}}, "is what the generator itself gives, and 'single_turn' gives none"),
         # media and chat templates
+        ({"multimodal_keys": IMAGES}, "multimodal_keys: prompts with image cannot be used here: generator 'single_tu"),
+        (one_set(multimodal_keys=IMAGES), "eval_prompt_data.a.multimodal_keys: prompts with image cannot be used"),
         (
-            {"multimodal_keys": IMAGES},
-            (
-                "multimodal_keys: prompts with image cannot be used here: generator 'single_turn' gives engines the "
-                "text of a prompt alone; trainer 'local' reads no multimodal_train"
-            ),
+            {**one_set(generator="single_turn"), "generator": {"use": "describing"}, "multimodal_keys": IMAGES},
+            "eval_prompt_data.a.multimodal_keys",
         ),
-        (
-            {**SETS, "eval_prompt_data": {"seen": {"path": "p", "multimodal_keys": {"image": "i", "audio": "a"}}}},
-            "eval_prompt_data.seen.multimodal_keys: prompts with image and audio cannot be used here",
-        ),
-        (
-            {
-                **SETS,
-                "generator": {"use": "describing"},
-                "multimodal_keys": IMAGES,
-                "eval_prompt_data": {"plain": {"path": "p", "generator": "single_turn"}},
-            },
-            "eval_prompt_data.plain.multimodal_keys",
-        ),
-        (
-            {"generator": {"use": "speaks"}, "apply_chat_template": True},
-            "apply_chat_template = true: generator 'speaks'",
-        ),
-        (
-            {
-                **SETS,
-                "generator": {"use": "speaks"},
-                "eval_prompt_data": {"few": {"path": "p", "apply_chat_template": True}},
-            },
-            "eval_prompt_data.few.apply_chat_template = true: generator 'speaks' renders the chat template itself",
-        ),
+        ({"generator": SPEAKS, "apply_chat_template": True}, "apply_chat_template = true: generator 'speaks'"),
+        ({"generator": SPEAKS, **one_set(apply_chat_template=True)}, "eval_prompt_data.a.apply_chat_template = true"),
         # evaluation sets
-        ({**SETS, "eval_prompt_data": {"a": {"path": "y", "topp": 1}}}, "unknown setting eval_prompt_data.a.topp"),
+        (one_set(topp=1), "unknown setting eval_prompt_data.a.topp"),
         ({**SETS, "eval_prompt_data": {"a": {}}}, "eval_prompt_data.a.path is required: set it in the run file"),
-        ({**SETS, "eval_prompt_data": {"a": {"path": "y", "top_p": 2}}}, "eval_prompt_data.a.top_p = 2: input should"),
+        (one_set(top_p=2), "eval_prompt_data.a.top_p = 2: input should"),
         ({**SETS, "eval_prompt_data": {"a": 3}}, "eval_prompt_data.a = 3: input should be a valid dictionary"),
-        ({**SETS, "eval_prompt_data": {"a": {"path": "y", "reward": "mth"}}}, "eval_prompt_data.a.reward: no reward"),
+        (one_set(reward="mth"), "eval_prompt_data.a.reward: no reward"),
         # older weights
         ({"keep_old_actor": True, "rollout_policy": "async"}, "without a correction, ratios are against the sampler's"),
         ({**OLD}, "by the very weights that its training begins with"),
         ({**OLD, "rollout_policy": "continuous"}, "here its tokens are of several: leave it out"),
         ({**OLD, "rollout_policy": "async", "trainer": {"use": "simple"}}, "'simple' holds no old policy's model"),
+        ({**EVERY_3, "rollout_policy": "continuous"}, "lets weights be 2 versions behind, and max_staleness = 1: give"),
+        ({**EVERY_3, "debug_rollout_only": True}, "has no effect here: only one of engine and trainer is started"),
+        ({**EVERY_3, "engine": {"use": "waiting"}}, "by transport 'meeting' an engine that is"),
         (
-            {"update_weights_interval": 3, "rollout_policy": "continuous"},
-            "update_weights_interval = 3 lets weights be 2 versions behind, and max_staleness = 1: give at least that",
-        ),
-        (
-            {"update_weights_interval": 2, "debug_rollout_only": True},
-            "update_weights_interval = 2 has no effect here: only one of engine and trainer is started",
-        ),
-        ({"update_weights_interval": 2, "engine": {"use": "waiting"}}, "by transport 'meeting' an engine that is"),
-        (
-            {"update_weights_interval": 2, "engine": {"use": "shrinking"}, "offload_rollout": True},
-            "engine 'shrinking' gives its weights up while the trainer works",
+            {**EVERY_3, "engine": {"use": "shrinking"}, "offload_rollout": True},
+            "'shrinking' gives its weights up while",
         ),
         # the trainer
         ({"reset_optimizer_states": True, "trainer": {"use": "simple"}}, "has no effect on trainer 'simple'"),
@@ -248,27 +217,18 @@ def plan_of(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> PlanO
         ({"save_hf": "m", "checkpoint_hf": False}, "the model is linked from the checkpoint's"),
         ({"save_hf": "m", "debug_rollout_only": True}, "the model stays as it is"),
         ({"save_debug_train_data": "d/{step}"}, "a name alone, {rollout_id} and {rank}"),
-        (
-            {"save_debug_train_data": "d/{rollout_id}", "trainer": {"use": "local", "local": {"ranks": 2}}},
-            "2 ranks of trainer 'local' would write one file: put {rank} into its name",
-        ),
+        ({"save_debug_train_data": "d", "trainer": {"local": {"ranks": 2}}}, "2 ranks of trainer 'local' would write"),
         ({"save_debug_train_data": "d", "trainer": {"use": "simple"}}, "has no effect on trainer 'simple'"),
         ({"save_debug_train_data": "d", "debug_rollout_only": True}, "debug_rollout_only starts no trainer"),
         ({"load_debug_rollout_data_subsample": 0.5}, "has no effect here: give load_debug_rollout_data"),
         ({"load_debug_rollout_data_subsample": 0.0}, "load_debug_rollout_data_subsample = 0.0"),
         # transports
-        (
-            {"engine": {"use": "served"}, "trainer": {"use": "choosy"}},
-            "trainer 'choosy'",
-        ),
-        (
-            {"engine": {"use": "served"}, "transport": {"use": "shared-buffer"}},
-            "[transport] use = 'slime-train/disk'",
-        ),
+        ({"engine": {"use": "served"}, "trainer": {"use": "choosy"}}, "trainer 'choosy'"),
+        ({"engine": {"use": "served"}, "transport": {"use": "shared-buffer"}}, "[transport] use = 'slime-train/disk'"),
         ({"transport": {"use": "dsk"}}, "Did you mean 'disk'"),
         (
-            {"actor_num_nodes": 2, "actor_num_gpus_per_node": 1, "transport": {"use": "shared-buffer"}},
-            "'shared-buffer' is for one machine, and actor_num_nodes = 2: leave it out",
+            {**NODES, "transport": {"use": "shared-buffer"}},
+            "'shared-buffer' is for one machine, and actor_num_nodes = 2",
         ),
         # engine and trainer take turns
         ({**SHARE, "colocate": True, "rollout_policy": "async"}, 'colocate = true: with rollout_policy = "async"'),
@@ -277,16 +237,7 @@ def plan_of(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> PlanO
         ({"colocate": True, "engine": {"use": "waiting"}}, "engine 'waiting' cannot give up memory; set offload_roll"),
         ({"offload_train": True, "trainer": {"use": "simple"}}, "trainer 'simple' cannot give up memory"),
         ({**SHARE, "colocate": True, "debug_rollout_only": True}, "colocate = true has no effect here"),
-        (
-            {
-                **SHARE,
-                "offload_rollout": True,
-                "reward": None,
-                "rollout_max_response_len": None,
-                "loss": {"use": "sft_loss"},
-            },
-            "offload_rollout = true has no effect",
-        ),
+        ({**SHARE, **SFT, "offload_rollout": True}, "offload_rollout = true has no effect"),
     ],
 )
 def test_what_does_not_fit_is_refused(plan_of: PlanOf, changes: dict[str, Json], said: str) -> None:
@@ -309,14 +260,13 @@ def test_what_does_not_fit_is_refused(plan_of: PlanOf, changes: dict[str, Json],
         {**ONE, **KL},
         {**ONE, "loss": {"use": "policy_loss", "policy_loss": {"entropy_coef": 0.1}}},
         {**ONE, "debug_rollout_only": True},
-        {"advantage": {"use": "by_turn"}, "batch_transform": {"use": ["turns"]}},
+        {"advantage": {"use": "by_turn"}, "batch_transform": TURNS},
         {"multimodal_keys": IMAGES, "generator": {"use": "describing"}},
-        {**SETS, "eval_prompt_data": {"a": {"path": "p", "multimodal_keys": IMAGES, "generator": "describing"}}},
-        {"generator": {"use": "speaks"}},
+        one_set(multimodal_keys=IMAGES, generator="describing"),
+        {"generator": SPEAKS},
         {**OLD, "rollout_policy": "async"},
-        {**OLD, "update_weights_interval": 2},
-        {"update_weights_interval": 2, "rollout_policy": "continuous"},
-        {"update_weights_interval": 3, "rollout_policy": "continuous", "max_staleness": 2},
+        {**OLD, **EVERY_3},
+        {**EVERY_3, "rollout_policy": "continuous", "max_staleness": 2},
         {"reset_optimizer_states": True, "save_hf": "models/{rollout_id}", "save_debug_train_data": "d/{rank}"},
         {"checkpoint_hf": False},
         {"trainer": {"use": "picky"}, "debug_rollout_only": True},
@@ -350,7 +300,7 @@ def test_the_halves_follow_colocate_unless_set(
         ({"transport": {"use": "disk", "disk": {"folder": "nfs"}}}, "disk", ()),
         ({"engine": {"use": "served"}, "transport": {"disk": {"folder": "nfs"}}}, "disk", ()),
         ({"transport": {"disk": {"folder": "nfs"}}}, "shared-buffer", ("transport.disk",)),
-        ({"actor_num_nodes": 2, "actor_num_gpus_per_node": 1}, "disk", ()),
+        (NODES, "disk", ()),
     ],
 )
 def test_the_transport_is_the_run_files_or_the_engines_favourite(

@@ -11,7 +11,12 @@ from slime_core.sample import Json
 from tests.tables import table
 
 CATALOG = Catalog.discover()
-MATH: Json = {"math": 1.0}
+CLIPPED: Json = {"policy_loss": {"eps_clip": 0.3}}
+GSPO: dict[str, Json] = {"advantage_estimator": "gspo"}
+
+
+def workers(number: int) -> Json:
+    return {"local": {"workers": number}}
 
 
 def merged(in_file: str, flags: dict[str, Json]) -> dict[str, Json]:
@@ -22,33 +27,17 @@ def merged(in_file: str, flags: dict[str, Json]) -> dict[str, Json]:
     "in_file, flags, expected",
     [
         ("eps_clip = 0.2", {}, {"loss": {"policy_loss": {"eps_clip": 0.2}}}),
-        ("eps_clip = 0.2", {"eps_clip": 0.3}, {"loss": {"policy_loss": {"eps_clip": 0.3}}}),
-        ("[loss.policy_loss]\neps_clip = 0.2", {"eps_clip": 0.3}, {"loss": {"policy_loss": {"eps_clip": 0.3}}}),
-        (
-            "eps_clip = 0.2",
-            {"loss": {"policy_loss": {"eps_clip": 0.3}}},
-            {"loss": {"policy_loss": {"eps_clip": 0.3}}},
-        ),
+        ("eps_clip = 0.2", {"eps_clip": 0.3}, {"loss": CLIPPED}),
+        ("[loss.policy_loss]\neps_clip = 0.2", {"eps_clip": 0.3}, {"loss": CLIPPED}),
+        ("eps_clip = 0.2", {"loss": CLIPPED}, {"loss": CLIPPED}),
         (
             "eps_clip = 0.2",
             {"eps_clip_high": 0.3, "loss_type": "gspo"},
             {"loss": {"use": "gspo", "gspo": {"eps_clip": 0.2, "eps_clip_high": 0.3}}},
         ),
-        (
-            '[advantage]\nuse = "rloo"\n[loss]\nuse = "policy_loss"',
-            {"advantage_estimator": "gspo"},
-            {"advantage": {"use": "grpo"}, "loss": {"use": "gspo"}},
-        ),
-        (
-            'loss_type = "cispo"',
-            {"advantage_estimator": "gspo"},
-            {"advantage": {"use": "grpo"}, "loss": {"use": "gspo"}},
-        ),
-        (
-            'advantage_estimator = "gspo"',
-            {"advantage_estimator": "rloo"},
-            {"advantage": {"use": "rloo"}, "loss": None},
-        ),
+        ('[advantage]\nuse = "rloo"', GSPO, {"advantage": {"use": "grpo"}, "loss": {"use": "gspo"}}),
+        ('loss_type = "cispo"', GSPO, {"advantage": {"use": "grpo"}, "loss": {"use": "gspo"}}),
+        ('advantage_estimator = "gspo"', {"advantage_estimator": "rloo"}, {"advantage": {"use": "rloo"}, "loss": None}),
         ("use_tis = true", {"use_tis": False}, {"correction": None}),
         ('[loss]\nuse = "sft_loss"', {"loss_type": "policy_loss"}, {"loss": {"use": "policy_loss"}}),
         ('loss_type = "sft_loss"', {"loss": {"use": {"policy_loss": 1.0}}}, {"loss": {"use": {"policy_loss": 1.0}}}),
@@ -59,27 +48,19 @@ def merged(in_file: str, flags: dict[str, Json]) -> dict[str, Json]:
             {"actor_num_gpus_per_node": "2", "trainer": {"local": {"ranks": 2}}},
         ),
         ("actor_num_gpus_per_node = 4", {"trainer": {"local": {"ranks": 2}}}, {"trainer": {"local": {"ranks": 2}}}),
-        (
-            "rollout_num_engines = 1",
-            {"rollout_num_gpus": "4"},
-            {"rollout_num_gpus": "4", "rollout_num_engines": 4, "engine": {"local": {"workers": 1}}},
-        ),
+        ("rollout_num_engines = 1", {"rollout_num_gpus": "4"}, {"rollout_num_engines": 4, "engine": workers(1)}),
         ("rollout_num_gpus = 4", {"rollout_num_engines": "2"}, {"rollout_num_engines": "2"}),
         (
             "rollout_num_gpus = 8\nrollout_num_gpus_per_engine = 2",
             {"rollout_num_engines": 3},
-            {"rollout_num_gpus": None, "rollout_num_engines": 3, "engine": {"local": {"workers": 2}}},
+            {"rollout_num_gpus": None, "rollout_num_engines": 3, "engine": workers(2)},
         ),
         (
             "rollout_num_gpus = 8\nrollout_num_engines = 8",
             {"rollout_num_gpus_per_engine": 2},
-            {"rollout_num_gpus": 8, "rollout_num_engines": 4, "engine": {"local": {"workers": 2}}},
+            {"rollout_num_gpus": 8, "rollout_num_engines": 4, "engine": workers(2)},
         ),
-        (
-            "rollout_num_gpus = 8",
-            {"engine": {"local": {"workers": 2}}},
-            {"rollout_num_gpus": 8, "rollout_num_engines": 4, "engine": {"local": {"workers": 2}}},
-        ),
+        ("rollout_num_gpus = 8", {"engine": workers(2)}, {"rollout_num_engines": 4, "engine": workers(2)}),
         ('reward = {use = "math"}', {"reward": {"use": {"a": 0.5}}}, {"reward": {"use": {"a": 0.5}}}),
         ('rm_type = "dapo"\n[correction]\nuse = "icepop"', {"rm_type": "math"}, {"reward": {"use": "math"}}),
         ("", {"use_tis": True}, {"correction": {"use": "tis"}}),
