@@ -69,8 +69,8 @@ class LazyGroup(click.Group):
             module, _, name = self.known[cmd_name][0].partition(":")
             command: click.Command = getattr(importlib.import_module(module), name)
             return command
-        entries = self._foreign().get(cmd_name)
-        return _load(entries) if entries else None
+        entry = self._foreign().get(cmd_name)
+        return _load(entry) if entry else None
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -95,28 +95,21 @@ class LazyGroup(click.Group):
         if entries := sorted(self._foreign().items()):
             from slime_core.catalog import help_line
 
-            yield from ((name, help_line(_package(entry), entry.name)) for name, (entry, *_) in entries)
+            yield from ((name, help_line(_package(entry), entry.name)) for name, entry in entries)
 
-    def _foreign(self) -> dict[str, list[EntryPoint]]:
-        if self._prefix is None:
+    def _foreign(self) -> dict[str, EntryPoint]:
+        if (prefix := self._prefix) is None:
             return {}
-        found: dict[str, dict[str, EntryPoint]] = {}
-        for entry in entry_points(group="slime.commands"):
-            name = entry.name.removeprefix(self._prefix)
-            if entry.name.startswith(self._prefix) and name not in self.known and "." not in name:
-                found.setdefault(name, {}).setdefault(_package(entry), entry)
-        return {name: list(entries.values()) for name, entries in found.items()}
+        entries = entry_points(group="slime.commands")
+        found = {each.name.removeprefix(prefix): each for each in entries if each.name.startswith(prefix)}
+        return {name: entry for name, entry in found.items() if name not in self.known and "." not in name}
 
 
 def _package(entry: EntryPoint) -> str:
     return entry.dist.name if entry.dist else "an unknown package"
 
 
-def _load(entries: Sequence[EntryPoint]) -> click.Command:
-    entry, *others = entries
-    if others:
-        packages = " and ".join(sorted(map(_package, entries)))
-        raise PluginError(f"command {entry.name!r} is offered by {packages}: uninstall all of them but one")
+def _load(entry: EntryPoint) -> click.Command:
     where = f"command {entry.name!r} of {_package(entry)} ({entry.value})"
     try:
         command: object = entry.load()
@@ -242,7 +235,7 @@ def run_cli(arguments: Sequence[str]) -> int:
 def _run(arguments: Sequence[str]) -> int:
     try:
         with warnings.catch_warnings():
-            warnings.showwarning = _warn
+            warnings.showwarning = lambda message, *rest: click.echo(f"{_WARNING}: {printable(str(message))}", err=True)
             code = cli.main(list(arguments), prog_name="slime", standalone_mode=False)
     except click.exceptions.Exit as exit_:
         return exit_.exit_code
@@ -251,12 +244,10 @@ def _run(arguments: Sequence[str]) -> int:
         error.show(shown)
         click.echo(printable(shown.getvalue()), nl=False, err=True)
         return error.exit_code
-    except _INPUT_ERRORS as error:
-        _complain(error)
-        return BAD_INPUT
     except SlimeError as error:
-        _complain(error)
-        return ERROR
+        text = "\n".join(map(shortened, str(error).split("\n")))
+        click.echo(f"{click.style('error', fg='red', bold=True)}: {printable(text)}", err=True)
+        return BAD_INPUT if isinstance(error, _INPUT_ERRORS) else ERROR
     except (KeyboardInterrupt, click.Abort, _cancelled()) as error:
         click.echo(printable(f"stopped {error.__cause__ or error}".rstrip()), err=True)
         return INTERRUPTED
@@ -268,19 +259,3 @@ def _cancelled() -> type[BaseException]:
     from asyncio import CancelledError
 
     return CancelledError
-
-
-def _warn(
-    message: Warning | str,
-    category: type[Warning],
-    filename: str,
-    lineno: int,
-    file: TextIO | None = None,
-    line: str | None = None,
-) -> None:
-    click.echo(f"{_WARNING}: {printable(str(message))}", err=True)
-
-
-def _complain(error: SlimeError) -> None:
-    text = "\n".join(map(shortened, str(error).split("\n")))
-    click.echo(f"{click.style('error', fg='red', bold=True)}: {printable(text)}", err=True)

@@ -71,12 +71,7 @@ _SHAPE = ("model_type", "vocab_size", "hidden_size", "intermediate_size", "num_h
 
 
 def check_models(config: RunConfig, trainer: Chosen[TrainerSpec]) -> None:
-    """Check that the model directories of the policy and its companions are complete, compatible and trainable.
-
-    Raises:
-        ModelError: a directory is incomplete, has quantized weights, or its model has another vocabulary.
-        ConfigError: the trainer does not support a model.
-    """
+    """Check that the model directories of the policy and its companions are complete, compatible and trainable."""
     policy = config.run.hf_checkpoint
     for key, directory in {"hf_checkpoint": policy, **config.companion_dirs}.items():
         check_model_dir(directory, key)
@@ -84,17 +79,17 @@ def check_models(config: RunConfig, trainer: Chosen[TrainerSpec]) -> None:
         is_refreshed = key == "ref_load" and config.reference.ref_update_interval is not None
         for name in _SHAPE if is_refreshed else ("vocab_size",):
             if ours.get(name) != model.get(name):
-                raise ModelError(
-                    f"{key} = {directory}: its {name} is {model.get(name)}, and that of hf_checkpoint = {policy} is "
-                    f"{ours.get(name)}; give a model of the same {name}"
-                )
+                differing = f"its {name} is {model.get(name)}, and that of hf_checkpoint = {policy} is {ours.get(name)}"
+                raise ModelError(f"{key} = {directory}: {differing}; give a model of the same {name}")
         if config.debug.debug_rollout_only:
             continue
         refuse_quantized(directory)
-        beside = trainer.spec.check_companion if key != "hf_checkpoint" else None
+        check = trainer.spec.check_model
+        if key != "hf_checkpoint":
+            check = trainer.spec.check_companion or check
         try:
             with plugin_errors(f"check_model of trainer {trainer.reference!r}", trainer.plugin):
-                (beside or trainer.spec.check_model)(trainer.settings, model)
+                check(trainer.settings, model)
         except ConfigError as error:
             raise ConfigError(f"{key} = {directory}: {error}" if key != "hf_checkpoint" else str(error)) from None
 
@@ -111,27 +106,20 @@ def teaching(config: RunConfig) -> SamplingParams:
 
 
 def plan_served(config: RunConfig, roles: ChosenRoles, catalog: Catalog) -> ServedPlan:
-    """The engine of each served model.
-
-    Raises:
-        ConfigError: an engine is unknown or cannot serve its model, or a reward or the teacher names an unknown model.
-        ModelError: a model directory cannot be used, or the teacher's token ids differ from the policy's.
-    """
+    """The engine of each served model. Raises SlimeError: one cannot serve its model, or a name is unknown."""
     given, teacher = config.served.served_models, config.distillation.opd_teacher_model
     served = {name: _serve(name, args, config, roles, catalog) for name, args in given.items()}
-    asked = {
+    wanted = {
         f"reward {each.reference!r} asks the model {name!r}, which this run does not serve.": name
         for each in roles.all(RewardSpec)
         for name in each.spec.models(each.settings)
     }
     if teacher is not None:
-        asked[f"opd_teacher_model = {teacher!r}: this run serves no such model."] = teacher
-    for said, name in asked.items():
+        wanted[f"opd_teacher_model = {teacher!r}: this run serves no such model."] = teacher
+    for problem, name in wanted.items():
         if name not in served:
-            raise ConfigError(
-                f"{said}{did_you_mean(name, served)} Models: {', '.join(served) or 'none'}; add one by "
-                f"[served_models.{name}] hf_checkpoint = PATH"
-            )
+            known = f"Models: {', '.join(served) or 'none'}; add one by [served_models.{name}] hf_checkpoint = PATH"
+            raise ConfigError(f"{problem}{did_you_mean(name, served)} {known}")
     if teacher is not None:
         _check_teacher(teacher, served[teacher], config, roles, catalog)
     return served
@@ -161,20 +149,17 @@ def _serve(name: str, args: ServedModelArgs, config: RunConfig, roles: ChosenRol
 def _check_teacher(name: str, served: Served, config: RunConfig, roles: ChosenRoles, catalog: Catalog) -> None:
     for chosen in roles.all(BatchTransformSpec):
         if TEACHER_COLUMN in chosen.spec.columns:
-            raise ConfigError(
-                f"opd_teacher_model has no effect here: batch transform {chosen.reference!r} makes {TEACHER_COLUMN}"
-            )
+            maker = f"batch transform {chosen.reference!r} makes {TEACHER_COLUMN}"
+            raise ConfigError(f"opd_teacher_model has no effect here: {maker}; leave it out")
     policy, model, engine = config.run.hf_checkpoint, served.model, served.engine
     if not engine.spec.gives - engine.spec.excluded_extras(engine.settings) >= TEACHES:
-        raise ConfigError(
-            f"served_models.{name}: a teacher is asked for log-probs of texts, and engine {engine.reference!r} does "
-            f"not give prompt_log_probs with its settings: "
-            f"{engines_giving(Extra.PROMPT_LOG_PROBS, catalog, f'[served_models.{name}] engine')}"
-        )
+        advice = engines_giving(Extra.PROMPT_LOG_PROBS, catalog, f"[served_models.{name}] engine")
+        reason = f"engine {engine.reference!r} does not give a teacher's prompt_log_probs with its settings"
+        raise ConfigError(f"served_models.{name}: {reason}: {advice}")
     differing = unlike(policy, model)
     ours, theirs = read_vocab_size(policy), read_vocab_size(model)
     if differing is None and ours is not None and theirs is not None and ours > theirs:
-        differing = f"its vocab_size is {theirs}, and the policy's {ours}, whose larger ids it could not be asked about"
+        differing = f"its vocab_size is {theirs}, and the policy's {ours}"
     if differing is not None:
         raise ModelError(
             f"served_models.{name}.hf_checkpoint = {model}: the teacher has another vocabulary than hf_checkpoint = "

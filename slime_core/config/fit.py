@@ -75,15 +75,12 @@ def _companions(config: RunConfig, roles: ChosenRoles, catalog: Catalog) -> Iter
         if is_wanted and each not in trainer.companions:
             yield f"trainer {trainer.name!r} holds no {each.value} model: {switch} needs a trainer that does"
     if penalty and not advantage.uses_kl_penalty:
-        yield (
-            f"kl_coef has no effect here: advantage {advantage.name!r} has one reward a sample; use "
-            f"{_estimators(catalog, 'uses_kl_penalty')}, or use_kl_loss with kl_loss_coef"
-        )
+        able = _estimators(catalog, "uses_kl_penalty")
+        reason = f"advantage {advantage.name!r} has one reward a sample"
+        yield f"kl_coef has no effect here: {reason}; use {able}, or use_kl_loss with kl_loss_coef"
     for key in [] if has_critic else sorted(given_in(config.critic)):
-        yield (
-            f"{key} has no effect here: advantage {advantage.name!r} has no critic; use "
-            f"{_estimators(catalog, 'uses_values')}, or leave it out"
-        )
+        able = _estimators(catalog, "uses_values")
+        yield f"{key} has no effect here: advantage {advantage.name!r} has no critic; use {able}, or leave it out"
     switches = {"kl_coef": penalty, "use_opd": distils, f"advantage {advantage.name!r}": has_critic}
     for switch, is_on in switches.items():
         if is_on and not loss.uses_advantages:
@@ -100,13 +97,13 @@ def _estimation(config: RunConfig, roles: ChosenRoles, catalog: Catalog) -> Iter
         return
     estimator, loss = roles.one(AdvantageSpec), roles.one(LossSpec)
     spec, of_advantages = estimator.spec, loss.spec.zero_without_advantage(loss.settings)
-    others = config.distillation.use_opd or config.reference.kl_loss_coef
+    has_other_loss = config.distillation.use_opd or config.reference.kl_loss_coef
     alone = config.rollout.n_samples_per_prompt == 1 and spec.compares_samples(estimator.settings)
-    if alone and of_advantages and not others:
+    if alone and of_advantages and not has_other_loss:
+        others = " or ".join(_comparing_none(catalog)) or "…"
         yield (
-            f"n_samples_per_prompt = 1: advantage {estimator.reference!r} compares the samples of a prompt, and one "
-            "alone would teach nothing; give 2 or more, or choose an estimator that compares none "
-            f"(advantage_estimator = {' or '.join(_comparing_none(catalog)) or '…'})"
+            f"n_samples_per_prompt = 1: advantage {estimator.reference!r} compares the samples of a prompt: give 2 or "
+            f"more, or choose an estimator that compares none (advantage_estimator = {others})"
         )
     if not any(each.spec.scores for each in roles.all(GeneratorSpec)):
         rewards = [each.reference for role in ("reward", "group_reward") for each in roles[role]]
@@ -132,10 +129,8 @@ def _scored(config: RunConfig, roles: ChosenRoles, catalog: Catalog) -> Iterator
     rewards = {each.reference for role in ("reward", "group_reward") for each in roles[role]}
     generators = roles.all(GeneratorSpec)
     if rewards == {ENVIRONMENT} and generators and not any(each.spec.scores for each in generators):
-        yield (
-            f"reward {ENVIRONMENT!r} is what the generator itself gives, and {generators[0].reference!r} gives none, "
-            'so no sample would be scored: choose a reward that judges the answer, as [reward] use = "math"'
-        )
+        gives_none = f"generator {generators[0].reference!r} gives no reward {ENVIRONMENT!r}"
+        yield f'{gives_none}: choose a reward that judges the response, such as [reward] use = "math"'
 
 
 def _comparing_none(catalog: Catalog) -> Iterator[str]:
@@ -155,10 +150,7 @@ def _unread(config: RunConfig, roles: ChosenRoles, catalog: Catalog) -> Iterator
     keys = ["apply_chat_template"] if config.data.apply_chat_template else []
     keys += [f"eval_prompt_data.{name}.apply_chat_template" for name, each in sets if each.apply_chat_template]
     if rendering and keys:
-        yield (
-            f"{keys[0]} = true: generator {rendering[0]!r} renders the chat template itself, so that the model would "
-            "see prompts that are rendered twice; leave it out"
-        )
+        yield f"{keys[0]} = true: generator {rendering[0]!r} renders the chat template itself; leave it out"
     source, trainer, buffer = roles.one(DataSourceSpec), roles.one(TrainerSpec), roles.one(BufferSpec)
     spec, reads, prompts = trainer.spec, source.spec.reads_prompt_data, config.data.prompt_data
     if reads and not prompts:
@@ -190,10 +182,8 @@ def _train_data(config: RunConfig, roles: ChosenRoles, catalog: Catalog) -> Iter
     found = check_template("save_debug_train_data", template, ("rollout_id", "rank"))
     shares = len(set(spec.share_of_ranks(trainer.settings)))
     if "rank" not in found and shares > 1:
-        yield (
-            f"save_debug_train_data = {template!r}: {shares} ranks of trainer {spec.name!r} would write one file: "
-            "put {rank} into its name"
-        )
+        ranks = f"{shares} ranks of trainer {spec.name!r} would write one file"
+        yield f"save_debug_train_data = {template!r}: {ranks}: put {{rank}} into its name"
 
 
 def _bf16(config: RunConfig, roles: ChosenRoles, catalog: Catalog) -> Iterator[str]:
@@ -204,11 +194,10 @@ def _bf16(config: RunConfig, roles: ChosenRoles, catalog: Catalog) -> Iterator[s
     for used, able in parties if config.run.bf16 else ():
         if used and not able.bf16:
             others = (each.spec for each in catalog.choices(type(able)).values())
-            can = [f'[{able.role}] use = "{spec.name}"' for spec in others if spec.bf16]
-            yield (
-                f"bf16 has no effect on {able.role} {able.name!r}: leave it out, or choose one that can, "
-                f"{' or '.join(can) or 'which no installed one does'}"
+            can = (
+                " or ".join(f'[{able.role}] use = "{spec.name}"' for spec in others if spec.bf16) or "none is installed"
             )
+            yield f"bf16 has no effect on {able.role} {able.name!r}: leave it out, or choose one that can: {can}"
 
 
 def _turns(config: RunConfig, roles: ChosenRoles, catalog: Catalog) -> Iterator[str]:
@@ -221,10 +210,8 @@ def _turns(config: RunConfig, roles: ChosenRoles, catalog: Catalog) -> Iterator[
     if config.finetunes or debug.debug_rollout_only or debug.load_debug_rollout_data is not None:
         yield f"{asked} has no effect here: only one of engine and trainer is started"
     if policy != "sync":
-        yield (
-            f'{asked}: with rollout_policy = "{policy}" engines generate while the ranks train, so neither can give '
-            'up its memory; leave it out, or set rollout_policy = "sync"'
-        )
+        reason = f'with rollout_policy = "{policy}" engines generate while the ranks train'
+        yield f'{asked}: {reason}; leave it out, or set rollout_policy = "sync"'
     halves: tuple[tuple[str, bool, EngineSpec | TrainerSpec], ...] = (
         ("offload_rollout", cluster.offloads_rollout, roles.one(EngineSpec).spec),
         ("offload_train", cluster.offloads_train, roles.one(TrainerSpec).spec),
@@ -244,16 +231,11 @@ def _interval(config: RunConfig, roles: ChosenRoles, catalog: Catalog) -> Iterat
     if config.debug.debug_rollout_only or config.debug.load_debug_rollout_data is not None:
         yield f"{asked} has no effect here: only one of engine and trainer is started; leave it out"
     if transport.rendezvous:
-        yield (
-            f"{asked}: by transport {transport.name!r} an engine that is replaced gets the weights that the trainer "
-            "has at the time, not those that are served: set it to 1, or choose a transport of files, "
-            '[transport] use = "disk"'
-        )
+        reason = f"with transport {transport.name!r} a replaced engine gets the trainer's weights, not the served ones"
+        yield f'{asked}: {reason}: set it to 1, or choose a transport of files, [transport] use = "disk"'
     if config.cluster.offloads_rollout and MemoryTag.WEIGHTS in engine.releases:
-        yield (
-            f"{asked}: engine {engine.name!r} gives its weights up while the trainer works, and needs them published "
-            "after each rollout: set it to 1, or offload_rollout = false"
-        )
+        reason = f"engine {engine.name!r} releases its weights while the ranks train"
+        yield f"{asked}: {reason}: set it to 1, or offload_rollout = false"
 
 
 def _replay(config: RunConfig, roles: ChosenRoles, catalog: Catalog) -> Iterator[str]:
@@ -264,19 +246,17 @@ def _replay(config: RunConfig, roles: ChosenRoles, catalog: Catalog) -> Iterator
     needed, why = _staleness(config.rollout)
     if most is not None and most < needed:
         yield (
-            f"buffer {buffer.reference!r} gives up groups more than {most} weight versions old, and with {why} a step "
-            f"trains on groups that are {needed} old: allow {needed} in [buffer.{buffer.reference}], or change "
-            f"{why.partition(' ')[0]}"
+            f"buffer {buffer.reference!r} drops groups more than {most} weight versions old, and with {why} groups are "
+            f"{needed} old: allow {needed} in [buffer.{buffer.reference}], or change {why.partition(' ')[0]}"
         )
 
 
 def _staleness(rollout: RolloutArgs) -> tuple[int, str]:
     if rollout.rollout_policy == "continuous" or rollout.partial_rollout:
         return rollout.staleness, f"max_staleness = {rollout.staleness}"
-    ahead = int(rollout.rollout_policy == "async")
-    behind = rollout.update_weights_interval - 1
-    key = f"update_weights_interval = {behind + 1}" if behind else f'rollout_policy = "{rollout.rollout_policy}"'
-    return ahead + behind, key
+    ahead, interval = int(rollout.rollout_policy == "async"), rollout.update_weights_interval
+    key = f"update_weights_interval = {interval}" if interval > 1 else f'rollout_policy = "{rollout.rollout_policy}"'
+    return ahead + interval - 1, key
 
 
 # Extras for training: fields that the trainer reads and that engine or generator must return.
@@ -310,8 +290,7 @@ def wanted_extras(config: RunConfig, roles: ChosenRoles, catalog: Catalog) -> fr
                 with_these = " with its settings" if extra in withheld else ""
                 raise ConfigError(
                     f"trainer {trainer.reference!r} reads {field.value} of samples, and engine {engine.reference!r} "
-                    f"does not give {extra.value}{with_these}: {way}, or have the trainer do without by its own "
-                    "settings"
+                    f"does not give {extra.value}{with_these}: {way}, or change the trainer's settings"
                 )
     return given & wanted.keys()
 
@@ -325,10 +304,8 @@ def _refuse_bias(rollout: RolloutArgs, trainer: str, *, replays_top_p: bool) -> 
     }
     if (keys := [key for key, is_cut in cut.items() if is_cut]) and not rollout.accept_biased_sampling:
         raise ConfigError(
-            f"{' and '.join(keys)}: trainer {trainer!r} takes log-probs among all tokens, and samples come of "
-            "those that are left, so that gradients are biased. Leave it out and evaluate with it (eval_top_p, "
-            "eval_top_k, min_p of a set), choose a trainer that replays what top-p kept, or set accept_biased_sampling "
-            "= true"
+            f"{' and '.join(keys)}: gradients are biased, as trainer {trainer!r} takes log-probs among all tokens. "
+            "Leave it out, choose a trainer that replays what top-p kept, or set accept_biased_sampling = true"
         )
 
 

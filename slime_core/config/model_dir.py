@@ -56,10 +56,8 @@ def refuse_quantized(directory: Path) -> None:
     for each in texts:
         if isinstance(each, dict) and (quantization := each.get("quantization_config")):
             method = quantization.get("quant_method") if isinstance(quantization, dict) else None
-            raise ModelError(
-                f"{directory / 'config.json'}: quantization_config says that the model is quantized ({method}), which "
-                f"cannot be trained; {_INSTEAD}"
-            )
+            reason = f"quantization_config says that the model is quantized ({method}), which cannot be trained"
+            raise ModelError(f"{directory / 'config.json'}: {reason}; {_INSTEAD}")
 
 
 def not_trainable(directory: Path, name: str, dtype: str) -> ModelError:
@@ -86,10 +84,9 @@ def _tensors(path: Path) -> dict[str, str]:
         raise ModelError(f"{path} is not a safetensors file, or is cut off in its header: copy it again") from None
     if cut := [name for name, end in ends.items() if end > size]:
         first = min(cut, key=ends.__getitem__)
-        raise ModelError(
-            f"{path} is cut off: it has {size} bytes, and its header promises {max(ends.values())}; {first} is the "
-            f"first of {len(cut)} tensors that are not whole: copy the file again"
-        )
+        tensors_cut = f"{first} is the first of {len(cut)} tensors that are not whole"
+        promised = f"it has {size} bytes, and its header promises {max(ends.values())}"
+        raise ModelError(f"{path} is cut off: {promised}; {tensors_cut}: copy the file again")
     return tensors
 
 
@@ -123,10 +120,8 @@ def check_model_dir(directory: Path, key: str = "hf_checkpoint") -> None:
     if not any(name.endswith(".safetensors") for name in there):
         raise ModelError(f"no .safetensors weights: {listed}. Save the model with `save_pretrained` of transformers.")
     if "tokenizer.json" not in there:
-        raise ModelError(
-            f"no tokenizer.json: {listed}. Make one with "
-            f"`AutoTokenizer.from_pretrained(...).save_pretrained({str(directory)!r})` of transformers."
-        )
+        make = f"`AutoTokenizer.from_pretrained(...).save_pretrained({str(directory)!r})` of transformers"
+        raise ModelError(f"no tokenizer.json: {listed}. Make one with {make}.")
     read_model_config(directory)
     check_weights(directory)
 

@@ -207,12 +207,10 @@ def _files(module: str) -> list[tuple[Path, Path]]:
 
 OUTPUT_KEYS = ("save", "save_hf", "save_debug_train_data")
 """Keys that name an output path. All other output is inside `save`."""
-RUN_PARTS = frozenset(
-    (
-        *("checkpoints", "samples", "logs", "scratch", "report", "best", "tensorboard", "lock", ".slime-run"),
-        *("run.toml", "metrics.jsonl", "ledger.jsonl", "spans.jsonl", "resumes.jsonl", "eval.json"),
-    )
-)
+RUN_PARTS = {
+    *("checkpoints", "samples", "logs", "scratch", "report", "best", "tensorboard", "lock", ".slime-run"),
+    *("run.toml", "metrics.jsonl", "ledger.jsonl", "spans.jsonl", "resumes.jsonl", "eval.json"),
+}
 """Files and folders that the core writes in a run folder."""
 
 
@@ -229,17 +227,13 @@ def check_outputs(config: RunConfig) -> None:
             continue
         place = real(template.format(rollout_id=0, rank=0))
         for other, there in places.items():
-            if there.is_relative_to(place) or (place.is_relative_to(there) and not _is_beside(place, there, other)):
-                raise ConfigError(
-                    f"{key} = {template!r} and {other} = {str(there)!r}: one would replace the other, or a part of it. "
-                    "Give two paths, neither inside the other"
-                )
+            if there.is_relative_to(place) or (place.is_relative_to(there) and not _is_apart(place, there, other)):
+                both = f"{key} = {template!r} and {other} = {str(there)!r}"
+                raise ConfigError(f"{both} overlap. Give two paths, neither inside the other")
         places[key] = place
         for folder in place.parents:
             if folder != root and is_run_folder(folder):
-                raise ConfigError(
-                    f"{key} = {template!r} is inside the folder of another run, {folder}. Give another path"
-                )
+                raise ConfigError(f"{key} = {template!r} is inside another run's folder, {folder}. Give another path")
         refuse_unwritable(f"{key} = {template!r}", place / "new" if key == "save_hf" else place)
         before: dict[str, Json] = {}
         with suppress(OSError, ValueError):
@@ -249,7 +243,7 @@ def check_outputs(config: RunConfig) -> None:
             refuse_occupied(f"{key} = {template!r}", path, run_id_of(root))
 
 
-def _is_beside(place: Path, there: Path, key: str) -> bool:
+def _is_apart(place: Path, there: Path, key: str) -> bool:
     return key == "save" and place.relative_to(there).parts[0] not in RUN_PARTS
 
 
@@ -272,7 +266,5 @@ def check_media(plan: Plan) -> None:
         unable = [f"generator {chosen.reference!r} gives engines the text of a prompt alone"]
         if SampleField.MULTIMODAL_TRAIN_INPUTS not in trainer.spec.reads(trainer.settings):
             unable.append(f"trainer {trainer.reference!r} reads no multimodal_train_inputs")
-        raise ConfigError(
-            f"{key}: prompts with {' and '.join(kinds)} cannot be used here: {'; '.join(unable)}. Leave it out to "
-            "train on the text alone, or choose a generator of your own that reads sample.multimodal_inputs"
-        )
+        reason = f"prompts with {' and '.join(kinds)} cannot be used here: {'; '.join(unable)}"
+        raise ConfigError(f"{key}: {reason}. Leave it out, or choose a generator that reads sample.multimodal_inputs")

@@ -125,18 +125,13 @@ def _check_sizes(config: RunConfig) -> None:
     rollout, model, each = config.rollout, config.run.hf_checkpoint, config.rollout.n_samples_per_prompt
     for key in ("rollout_batch_size", "over_sampling_batch_size"):
         if (groups := getattr(rollout, key) or 0) * each > MOST_SAMPLES:
-            raise ConfigError(
-                f"{key} = {groups} with n_samples_per_prompt = {each} is {groups * each:,} samples at a time; at most "
-                f"{MOST_SAMPLES:,} are taken: give a smaller one"
-            )
+            given = f"{key} = {groups} with n_samples_per_prompt = {each} is {groups * each:,} samples at a time"
+            raise ConfigError(f"{given}; at most {MOST_SAMPLES:,} are allowed")
     positions, room = read_positions(model), rollout.rollout_max_context_len
     if config.finetunes or (positions is None and room is None):
         return
     if positions is not None and room is not None and room > positions:
-        raise ConfigError(
-            f"rollout_max_context_len = {room}: the model in {model} has {positions} positions; give at most "
-            f"{positions}, or leave it out"
-        )
+        raise ConfigError(f"rollout_max_context_len = {room}: the model in {model} has only {positions} positions")
     whose = f"the context has {room} tokens (rollout_max_context_len)"
     if room is None:
         room, whose = positions or 0, f"the model in {model} has {positions} positions"

@@ -120,10 +120,8 @@ def key_faults(registered: RegisteredChoice) -> Iterator[str]:
     """A sentence for each flat key of a choice that is a key of the core already."""
     for key in registered.spec.flat_names:
         if key in _OWN:
-            yield (
-                f"plugin {registered.plugin}: {registered.spec.role} {registered.spec.name!r} declares the flat key "
-                f"{key!r}, which is a key of every run: its author must leave it out of flat_keys"
-            )
+            choice = f"plugin {registered.plugin}: {registered.spec.role} {registered.spec.name!r}"
+            yield f"{choice} declares the flat key {key!r}, which is a key of every run: leave it out of flat_keys"
 
 
 # The canonical form of several sources.
@@ -247,10 +245,8 @@ class _Form:
         has = " or of ".join(f"{role.replace('_', ' ')} {' or '.join(several)}" for role, several in names.items())
         uses = ", ".join(f"{role}.use is {', '.join(map(repr, each)) or 'empty'}" for role, each in used.items())
         first = owners[0]
-        yield (
-            f"{key} has no effect here: it is a setting of {has}, and {uses}; leave it out, or choose what has it, "
-            f'[{first.role}] use = "{first.name}" or --{first.role.replace("_", "-")} {first.name}'
-        )
+        choice = f'[{first.role}] use = "{first.name}" or --{first.role.replace("_", "-")} {first.name}'
+        yield f"{key} has no effect here: it is a setting of {has}, and {uses}; leave it out, or choose {choice}"
 
 
 def put(values: dict[str, Json], said: str, path: Path, value: Json) -> None:

@@ -105,7 +105,7 @@ def test_a_loss_that_slime_calls_an_estimator_says_which_goes_with_it(stranger: 
 def test_a_key_of_what_is_not_chosen_is_refused_with_how_to_choose_it(stranger: Catalog) -> None:
     assert refused(stranger, wide_dtype="bfloat16") == (
         "wide_dtype has no effect here: it is a setting of engine 'wide', and engine.use is 'local'; leave it out, or "
-        'choose what has it, [engine] use = "wide" or --engine wide'
+        'choose [engine] use = "wide" or --engine wide'
     )
     assert refused(stranger, cut_over=2).startswith(
         "cut_over has no effect here: it is a setting of trainer 'late', and trainer.use is 'local'"

@@ -45,7 +45,7 @@ def test_every_key_belongs_to_one_family_and_is_no_role_and_no_setting_of_a_choi
         ("hf_checkpoint", "hf_checkpoint is required: set it in the run file or pass --hf-checkpoint"),
         ("save", "save is required: set it in the run file or pass --save"),
         ("num_rollout", "how long is the run? give num_rollout (rollouts) or num_epoch (passes over the prompts)"),
-        ("reward", 'no reward is chosen: write [reward] use = "math", or pass --reward math; or, to finetune on '),
+        ("reward", 'no reward is chosen: write [reward] use = "math" or pass --reward math. To finetune on '),
     ],
 )
 def test_what_is_missing_is_asked_for(missing: str, said: str) -> None:
