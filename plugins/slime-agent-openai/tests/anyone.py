@@ -13,14 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 
 from slime_core.data import HfTokenizer
-from slime_core.roles import (
-    EngineExtras,
-    FinishReason,
-    GenerateChunk,
-    GenerateContext,
-    GenerateOutput,
-    SamplingParams,
-)
+from slime_core.roles import EngineExtras, FinishReason, GenerateChunk, GenerateContext, GenerateOutput, SamplingParams
 from slime_core.sample import Json
 
 PART = 16  # Tokens of a part of an answer

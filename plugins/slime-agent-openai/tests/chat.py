@@ -65,10 +65,7 @@ def byte_level(lines: Iterable[str], vocab_size: int, specials: Sequence[str] = 
     tokenizer.pre_tokenizer = ByteLevel(add_prefix_space=False)
     tokenizer.decoder = ByteLevelDecoder()
     trainer = BpeTrainer(
-        vocab_size=vocab_size,
-        special_tokens=list(specials),
-        initial_alphabet=ByteLevel.alphabet(),
-        show_progress=False,
+        vocab_size=vocab_size, special_tokens=list(specials), initial_alphabet=ByteLevel.alphabet(), show_progress=False
     )
     tokenizer.train_from_iterator(lines, trainer)
     return tokenizer

@@ -6,16 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from slime_agent_openai.errors import ApiError
-from slime_agent_openai.message import (
-    Delta,
-    Finish,
-    Message,
-    ReasoningDelta,
-    Reply,
-    Role,
-    TextDelta,
-    ToolCall,
-)
+from slime_agent_openai.message import Delta, Finish, Message, ReasoningDelta, Reply, Role, TextDelta, ToolCall
 from slime_agent_openai.wires.blocks import deltas_of
 from slime_agent_openai.wires.chat import read_chat
 from slime_agent_openai.wires.completions import read_completions

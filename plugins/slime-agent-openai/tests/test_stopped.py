@@ -45,10 +45,7 @@ def played(
 
 
 @table("path", FIELDS)
-@table(
-    "echo",
-    [str, f"{{}}{STOP}".format, lambda text: f"{text.strip()}{STOP} ", f"Hm.\n\n{{}}{STOP.strip()}".format],
-)
+@table("echo", [str, f"{{}}{STOP}".format, lambda text: f"{text.strip()}{STOP} ", f"Hm.\n\n{{}}{STOP.strip()}".format])
 def test_a_reply_with_the_text_that_stopped_it_is_the_same_reply(
     tokenizer: HfTokenizer, path: str, echo: Callable[[str], str]
 ) -> None:

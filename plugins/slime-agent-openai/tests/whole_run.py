@@ -15,15 +15,7 @@ from chat import load_chat
 
 from slime_core import hookimpl
 from slime_core.data import HfTokenizer
-from slime_core.roles import (
-    EngineSpec,
-    FinishReason,
-    GenerateOutput,
-    GenerateRequest,
-    Settings,
-    Setup,
-    WeightChannel,
-)
+from slime_core.roles import EngineSpec, FinishReason, GenerateOutput, GenerateRequest, Settings, Setup, WeightChannel
 
 SLIME_API = "1"
 CALL = '<tool_call>\n{"name": "add", "arguments": {"a": 17, "b": 25}}\n</tool_call>'

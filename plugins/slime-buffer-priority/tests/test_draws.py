@@ -108,11 +108,7 @@ def test_a_draw_of_all_weighs_each_the_same() -> None:
     assert (sorted(places.tolist()), weights.tolist()) == ([0, 1, 2, 3, 4, 5], [1.0] * 6)
 
 
-@given(
-    st.lists(st.floats(-60, 60), min_size=1, max_size=80),
-    st.integers(0, 90),
-    st.floats(0, 4),
-)
+@given(st.lists(st.floats(-60, 60), min_size=1, max_size=80), st.integers(0, 90), st.floats(0, 4))
 @settings(max_examples=200, deadline=None)
 def test_any_priorities_give_distinct_places_and_finite_weights(keys: list[float], want: int, alpha: float) -> None:
     """Also where one place has nearly all the mass, so that nearly every ring of a clock is its own."""

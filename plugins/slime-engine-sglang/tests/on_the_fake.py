@@ -47,12 +47,7 @@ async def on_a_fake(
 
 @asynccontextmanager
 async def an_engine(
-    scratch: Path,
-    *,
-    model: Path | None = None,
-    count: int = 1,
-    want: frozenset[Extra] = frozenset(),
-    **given: object,
+    scratch: Path, *, model: Path | None = None, count: int = 1, want: frozenset[Extra] = frozenset(), **given: object
 ) -> AsyncIterator[SglangEngine]:
     """One with these settings that serves a tiny model; at the end it is closed, with all that it has started."""
     launcher = make_launcher(scratch / "logs")

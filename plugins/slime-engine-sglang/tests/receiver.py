@@ -107,10 +107,7 @@ CALLS = {
     "/generate": generated,
 }
 if SESSIONS:
-    CALLS |= {
-        "/begin_weight_update": lambda body: session(True),
-        "/end_weight_update": lambda body: session(False),
-    }
+    CALLS |= {"/begin_weight_update": lambda body: session(True), "/end_weight_update": lambda body: session(False)}
 
 
 def told() -> dict[str, object]:

@@ -161,11 +161,7 @@ def test_what_cannot_start_is_refused_before_it_does(tmp_path: Path) -> None:
     for settings, asked, said in (
         (SglangSettings(python=tmp_path / "no"), use(tmp_path), "there is no .*/no to start SGLang's servers with"),
         (SglangSettings(python=bare), use(tmp_path), r"there is no SGLang in .*slime-engine-sglang\[server\]"),
-        (
-            SglangSettings(python=python, gpus=3),
-            use(tmp_path),
-            "4 attention heads, .* over 3 GPUs; .* 1, 2, 4",
-        ),
+        (SglangSettings(python=python, gpus=3), use(tmp_path), "4 attention heads, .* over 3 GPUs; .* 1, 2, 4"),
         (
             SglangSettings(python=python, gpus=4),
             use(tmp_path, num_attention_heads=None, text_config={"num_attention_heads": 6}),

@@ -16,13 +16,7 @@ import torch
 from on_the_fake import no_choice, setup_at
 
 from slime_core.errors import ModelError, SlimeError, WorkerError
-from slime_core.roles import (
-    GenerateRequest,
-    SamplingParams,
-    TransportSetup,
-    WeightSender,
-    WeightSlot,
-)
+from slime_core.roles import GenerateRequest, SamplingParams, TransportSetup, WeightSender, WeightSlot
 from slime_engine_sglang.checkpoint import weights_of
 from slime_engine_sglang.collective.sender import filled
 from slime_engine_sglang.collective.transports import (

@@ -14,12 +14,7 @@ from servers import needs_routers, needs_servers
 from transformers import AutoModelForCausalLM, PreTrainedModel, Qwen3MoeForCausalLM
 
 from slime_core.errors import WorkerError
-from slime_core.roles import (
-    Extra,
-    FinishReason,
-    GenerateRequest,
-    SamplingParams,
-)
+from slime_core.roles import Extra, FinishReason, GenerateRequest, SamplingParams
 from slime_engine_sglang.engine import SglangEngine
 from slime_testing import publish_model, write_tiny_model
 

@@ -12,14 +12,7 @@ from safetensors.torch import load_file, save_file
 from servers import needs_servers
 from transformers import AutoModelForCausalLM
 
-from slime_core.roles import (
-    GenerateOutput,
-    GenerateRequest,
-    MemoryTag,
-    SamplingParams,
-    TransportSetup,
-    WeightSlot,
-)
+from slime_core.roles import GenerateOutput, GenerateRequest, MemoryTag, SamplingParams, TransportSetup, WeightSlot
 from slime_engine_sglang.collective.transports import (
     CollectiveChannel,
     Distributed,

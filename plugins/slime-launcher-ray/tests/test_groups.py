@@ -204,10 +204,7 @@ def test_one_process_is_of_one_cluster(live: Live, tmp_path: Path, address: str)
 
 @table(
     "expected, told",
-    [
-        ({"slime-core": "9.9"}, "slime-core"),
-        ({"slime-reward-of-mine": "0.1.0"}, "slime-reward-of-mine"),
-    ],
+    [({"slime-core": "9.9"}, "slime-core"), ({"slime-reward-of-mine": "0.1.0"}, "slime-reward-of-mine")],
 )
 def test_a_worker_without_the_plugins_of_the_driver_is_refused(
     live: Live, tmp_path: Path, expected: dict[str, str], told: str

@@ -8,13 +8,7 @@ from typing import TypeVar
 import torch
 
 from slime_core.processes.launcher import LocalLauncher
-from slime_core.roles import (
-    EngineSetup,
-    GenerateRequest,
-    LauncherSetup,
-    SamplingParams,
-    WeightChannel,
-)
+from slime_core.roles import EngineSetup, GenerateRequest, LauncherSetup, SamplingParams, WeightChannel
 from slime_local.engine import LocalEngine
 from slime_local.engine_worker import EngineWorker
 from slime_local.model import load_model

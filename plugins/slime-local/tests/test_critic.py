@@ -11,12 +11,7 @@ import torch
 from test_rank import batches, flat
 
 from slime_core.errors import NonFiniteError
-from slime_core.roles import (
-    Choice,
-    Critic,
-    RankSetup,
-    TrainBatch,
-)
+from slime_core.roles import Choice, Critic, RankSetup, TrainBatch
 from slime_local.model import GroupTokens, load_model
 from slime_local.rank import LocalRank
 from slime_train.estimators.ppo import PpoSettings

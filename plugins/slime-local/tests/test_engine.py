@@ -8,13 +8,7 @@ import pytest
 from local_engines import request, with_engine, worker_of
 
 from slime_core.data import HfTokenizer
-from slime_core.roles import (
-    FinishReason,
-    GenerateOutput,
-    GenerateRequest,
-    SamplingParams,
-    WeightChannel,
-)
+from slime_core.roles import FinishReason, GenerateOutput, GenerateRequest, SamplingParams, WeightChannel
 from slime_local import engine_worker
 from slime_local.engine import LocalEngine, deal
 from slime_local.request_queue import Flags, Turn

@@ -12,13 +12,7 @@ from local_engines import request, with_engine, worker_of
 
 from slime_core.errors import ModelError, WorkerError
 from slime_core.processes.limits import descendants
-from slime_core.roles import (
-    GenerateChunk,
-    GenerateOutput,
-    GenerateRequest,
-    SamplingParams,
-    WeightChannel,
-)
+from slime_core.roles import GenerateChunk, GenerateOutput, GenerateRequest, SamplingParams, WeightChannel
 from slime_local import engine_worker
 from slime_local.engine import LocalEngine
 from slime_local.request_queue import Ended, Flags, Turn

@@ -14,14 +14,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from slime_core.errors import ModelError
-from slime_core.roles import (
-    RankSetup,
-    StepResult,
-    TrainBatch,
-    TrainerRank,
-    TrainerSpec,
-    WeightSlot,
-)
+from slime_core.roles import RankSetup, StepResult, TrainBatch, TrainerRank, TrainerSpec, WeightSlot
 from slime_local.optimizer import FlatAdamW
 from slime_local.rank import LocalRank
 from slime_testing import CheckStatus

@@ -164,11 +164,7 @@ def test_experts_are_dealt_to_all_ranks_of_a_stage() -> None:
         ({"use_rollout_routing_replay": True}, LLAMA, "use_rollout_routing_replay has no effect here"),
         ({"tensor_model_parallel_size": 2}, EXPERTS, "only with sequence_parallel = true"),
         ({"tensor_model_parallel_size": 2}, {**LATENT, "first_k_dense_replace": 4}, "has experts, which Megatron cuts"),
-        (
-            {"recompute_granularity": "selective", "recompute_modules": ["mla_up_proj"]},
-            LLAMA,
-            "'mla_up_proj' has no",
-        ),
+        ({"recompute_granularity": "selective", "recompute_modules": ["mla_up_proj"]}, LLAMA, "'mla_up_proj' has no"),
         ({"num_gpus": 3, "expert_model_parallel_size": 3}, EXPERTS, "num_experts = 4, which cannot be cut into 3"),
         ({}, {**EXPERTS, "num_experts_per_tok": 1}, "its router would not learn"),
         ({}, {**EXPERTS, "num_experts_per_tok": 5}, "num_experts_per_tok = 5 of num_experts = 4"),
@@ -198,10 +194,7 @@ def test_experts_and_settings_go_together(given: Mapping[str, object], config: M
 @table(
     "critic, said",
     [
-        (
-            {"pipeline_model_parallel_size": 2},
-            "the critic is laid out as the policy",
-        ),
+        ({"pipeline_model_parallel_size": 2}, "the critic is laid out as the policy"),
         ({"bucket_size": 100}, "critic: bucket_size has no effect here"),
         ({"mtp_num_layers": 1}, "critic.mtp_num_layers has no effect here: it is of the policy alone"),
         ({"lr": 0.1}, "lr is the run's"),

@@ -104,12 +104,7 @@ LAYOUTS: Mapping[str, tuple[str, int, Mapping[str, object], Mapping[str, object]
     "experts and context": ("experts", 2, {**EXPERT, **CONTEXT, **SMALL}, {}),
     "experts in the place of tensor": ("experts", 2, {**SEQUENCE, **EXPERT, "expert_tensor_parallel_size": 1}, {}),
     "experts, overlapping": ("experts", 2, {**EXPERT, **SMALL, "overlap_grad_reduce": True, "bucket_size": 5000}, {}),
-    "experts cut in two": (
-        "experts",
-        2,
-        {**SEQUENCE, **AGAIN},
-        {},
-    ),
+    "experts cut in two": ("experts", 2, {**SEQUENCE, **AGAIN}, {}),
     "experts and tensor": ("experts", 4, {**SEQUENCE, **EXPERT, **SMALL}, {}),
     "experts and pipeline": ("experts", 4, {**EXPERT, **PIPELINE, **SMALL}, {}),
     "experts over four": (

@@ -118,10 +118,7 @@ def test_one_that_is_throttled_is_sent_again_to_the_same_session_and_counted(
     assert len(set(sessions(cloud, "throttled"))) == 1
 
 
-@table(
-    "status, code",
-    [(429, "ThrottlingException"), (402, "ServiceQuotaExceededException"), (503, "Unavailable")],
-)
+@table("status, code", [(429, "ThrottlingException"), (402, "ServiceQuotaExceededException"), (503, "Unavailable")])
 def test_one_that_is_never_taken_fails_and_stops_nothing(cloud: Cloud, status: int, code: str) -> None:
     error = failure(cloud, task(code, refuse={"status": status, "code": code}), max_retry_attempts=2)
     assert error.reason == "agent_remote_busy"

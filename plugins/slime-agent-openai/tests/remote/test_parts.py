@@ -9,13 +9,7 @@ import pytest
 from cloud_server import ARN
 
 from slime_agent_openai.errors import AgentError
-from slime_agent_openai.remote_agents import (
-    Pace,
-    Threads,
-    payload_of,
-    place_of,
-    reward_of,
-)
+from slime_agent_openai.remote_agents import Pace, Threads, payload_of, place_of, reward_of
 from slime_agent_openai.remote_settings import RemoteSettings
 from slime_agent_openai.task import Task, Verdict
 from tests.tables import table

@@ -73,10 +73,7 @@ def test_answers_of_tools_keep_their_place_among_texts() -> None:
     assert Wanted("top_k", 3, "top_k") in request.sampling
 
 
-@table(
-    "path, choice",
-    [("chat/completions", "none"), ("responses", "none"), ("messages", {"type": "none"})],
-)
+@table("path, choice", [("chat/completions", "none"), ("responses", "none"), ("messages", {"type": "none"})])
 def test_no_tools_are_offered_when_none_may_be_called(path: str, choice: object) -> None:
     request, _ = changed(path, tool_choice=choice)()
     assert request.tools == ()
