@@ -43,7 +43,7 @@ def _read(bodies: Bodies, raw: bytes) -> object:
 
 
 @given(st.lists(PLAIN, max_size=3), st.data(), st.booleans())
-def test_a_body_is_what_json_makes_of_it(rows: list[object], data: st.DataObject, as_ascii: bool) -> None:
+def test_incremental_body_parser_equals_json_loads(rows: list[object], data: st.DataObject, as_ascii: bool) -> None:
     bodies = Bodies()
     for _ in range(4):
         first, last = ({key: data.draw(PLAIN) for key in data.draw(st.sampled_from(["", "a", "bc"]))} for _ in range(2))
@@ -55,14 +55,14 @@ def test_a_body_is_what_json_makes_of_it(rows: list[object], data: st.DataObject
 
 
 @table("then", [*BROKEN, *('{"messages": [1' + end for end in BROKEN), "\ufeff{}"])
-def test_what_is_no_json_after_a_good_body_is_refused_as_ever(then: str) -> None:
+def test_invalid_json_after_a_valid_body_is_refused(then: str) -> None:
     bodies = Bodies()
     bodies.read(b'{"messages": [1]}')
     assert _read(bodies, then.encode()) == _read_anew(then.encode())
     assert bodies.read(b'{"messages": [1, 2]}') == {"messages": [1, 2]}
 
 
-def test_a_history_that_grew_is_read_where_it_is_new() -> None:
+def test_grown_history_parses_only_new_messages() -> None:
     bodies, known = Bodies(), Known()
     tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "default": 1}}}
     rows = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Ho"}]
@@ -72,7 +72,7 @@ def test_a_history_that_grew_is_read_where_it_is_new() -> None:
     assert made[1].tools[0] is made[0].tools[0]
 
 
-def test_a_tool_that_differs_by_what_python_calls_equal_is_another() -> None:
+def test_tools_differing_by_json_type_are_distinct() -> None:
     bodies, known = Bodies(), Known()
     tools = [
         {"type": "function", "function": {"name": "f", "parameters": {"default": default}}}
@@ -95,7 +95,7 @@ def _read_anew(raw: bytes) -> object:
         return str(error)
 
 
-def test_a_body_is_told_from_others_by_its_bytes_however_much_of_it_was_read_before() -> None:
+def test_digest_covers_the_whole_body() -> None:
     bodies = Bodies()
     raws = [
         b'{"messages": [1]}',

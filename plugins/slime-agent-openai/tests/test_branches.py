@@ -18,12 +18,12 @@ def split(made: Group, rewards: list[float | None]) -> list[float | None]:
     return list(row)
 
 
-def test_a_reward_is_divided_among_the_samples_of_its_execution() -> None:
+def test_reward_is_split_among_samples() -> None:
     assert split(group(7, 7, 8, None), [1.0, 1.0, 0.5, 1.0]) == [0.5, 0.5, 0.5, 1.0]
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.floats(-10, 10)), max_size=12))
-def test_the_parts_of_an_execution_are_its_reward(samples: list[tuple[int, float]]) -> None:
+def test_split_parts_sum_to_the_reward(samples: list[tuple[int, float]]) -> None:
     whole = dict(samples)
     parts = split(group(*(each for each, _ in samples)), [whole[each] for each, _ in samples])
     for execution, reward in whole.items():
@@ -31,7 +31,7 @@ def test_the_parts_of_an_execution_are_its_reward(samples: list[tuple[int, float
         assert sum(part or 0.0 for part in shares) == pytest.approx(reward)
 
 
-def test_only_the_main_conversation_is_left() -> None:
+def test_last_branch_keeps_the_main_conversation() -> None:
     made = group(7, 7, 8)
     made.samples[0].metadata["main"], made.samples[1].metadata["main"] = False, True
     (removal,) = LastBranch()([made], FilterContext(0))

@@ -29,7 +29,7 @@ RESULT = Message(Role.TOOL, "42", answers="call_1")
         ),
     ],
 )
-def test_the_suffix_is_what_the_template_writes_after_the_answer(
+def test_suffix_equals_the_template_output(
     bridge: Bridge, answer: Message, tail: list[Message], tools: tuple[Tool, ...]
 ) -> None:
     until_answered = bridge.whole([*HEAD, answer], tools, open_turn=False).removesuffix("<|im_end|>\n")
@@ -38,7 +38,7 @@ def test_the_suffix_is_what_the_template_writes_after_the_answer(
     )
 
 
-def test_a_template_that_changes_what_came_before_is_not_bridged(tmp_path: Path) -> None:
+def test_template_that_rewrites_history_is_not_bridged(tmp_path: Path) -> None:
     bridge = Bridge(load_chat(tmp_path, MOVES_TOOLS))
     answer, tail = Message(Role.ASSISTANT, "It is 42."), [Message(Role.USER, "Sure?")]
     assert bridge.suffix(answer, tail, TOOLS) is None
@@ -54,7 +54,7 @@ WRITES_PYTHON = CHATML.replace("call.function.arguments | tojson", "call.functio
 
 
 @table("template", [WRITES_TEXT, WRITES_PYTHON])
-def test_a_template_that_writes_arguments_as_they_come_is_given_text(tmp_path: Path, template: str) -> None:
+def test_template_with_raw_arguments_gets_text(tmp_path: Path, template: str) -> None:
     assert template != CHATML
     bridge = Bridge(load_chat(tmp_path / str(len(template)), template))
     spaced = Message(Role.ASSISTANT, calls=(ToolCall("call_1", "add", '{"value":17,  "b": true}'),))
@@ -80,7 +80,7 @@ MOVES_WORDS = CHATML.replace("{{ m.content }}{% for call", "{% for call").replac
 )
 
 
-def test_a_template_that_ends_calls_with_another_token_is_bridged(tmp_path: Path) -> None:
+def test_template_with_a_call_end_token_is_bridged(tmp_path: Path) -> None:
     tokenizer = load_chat(tmp_path, CLOSES_CALLS, ["<|im_end|>", "<|endoftext|>"])
     bridge = Bridge(tokenizer)
     suffix = bridge.suffix(CALLED, [RESULT], TOOLS)
@@ -92,13 +92,13 @@ def test_a_template_that_ends_calls_with_another_token_is_bridged(tmp_path: Path
     assert told.startswith("<|im_end|><|im_start|>user\nSure?")
 
 
-def test_a_template_that_moves_words_behind_the_calls_is_not_bridged_there(tmp_path: Path) -> None:
+def test_template_that_moves_text_is_not_bridged(tmp_path: Path) -> None:
     bridge = Bridge(load_chat(tmp_path, MOVES_WORDS))
     assert bridge.suffix(CALLED, [RESULT], TOOLS) is not None
     assert bridge.suffix(Message(Role.ASSISTANT, "Adding.", calls=(CALL,)), [RESULT], TOOLS) is None
 
 
-def test_a_template_that_writes_ids_of_calls_is_bridged(tmp_path: Path) -> None:
+def test_template_with_call_ids_is_bridged(tmp_path: Path) -> None:
     template = CHATML.replace("<tool_response>\n{{ m.content }}", "## Return of {{ m.tool_call_id }}\n{{ m.content }}")
     assert template != CHATML
     bridge = Bridge(load_chat(tmp_path, template))
@@ -112,7 +112,5 @@ def test_a_template_that_writes_ids_of_calls_is_bridged(tmp_path: Path) -> None:
     "answer, suffix, rest",
     [([1, 2, 9], [9, 5], [5]), ([1, 2], [9, 5], [9, 5]), ([1, 9, 5], [9, 5, 6], [6]), ([], [9], [9])],
 )
-def test_what_the_model_wrote_of_the_turns_end_is_not_written_twice(
-    answer: list[int], suffix: list[int], rest: list[int]
-) -> None:
+def test_turn_end_is_not_written_twice(answer: list[int], suffix: list[int], rest: list[int]) -> None:
     assert without_overlap(answer, suffix) == rest

@@ -37,7 +37,7 @@ def test_placeholders_are_replaced_and_other_braces_stay() -> None:
     assert said == "['What is {17}?', 'http://127.0.0.1:1/s/key/v1', '{key: 1}']"
 
 
-def test_its_environment_says_where_the_model_is_and_nothing_of_the_drivers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_has_the_endpoint_and_no_driver_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SECRET_OF_THE_DRIVER", "hush")
     said = shown("import os; print(sorted(os.environ), os.environ['OPENAI_BASE_URL'])", env={"MINE": "1"})
     assert "SECRET_OF_THE_DRIVER" not in said
@@ -46,7 +46,7 @@ def test_its_environment_says_where_the_model_is_and_nothing_of_the_drivers(monk
     assert said.endswith("http://127.0.0.1:1/s/key/v1")
 
 
-def test_it_has_a_folder_of_its_own_which_goes_with_it() -> None:
+def test_working_directory_is_temporary() -> None:
     folder = shown("import os; open('made', 'w').close(); print(os.getcwd())")
     assert not os.path.exists(folder)  # noqa: PTH110  # as it was printed
 
@@ -61,7 +61,7 @@ def test_it_has_a_folder_of_its_own_which_goes_with_it() -> None:
         (["sleep", "600"], 0.3, "agent_timeout", ".*"),
     ],
 )
-def test_one_that_does_not_end_well_says_why(argv: list[str], timeout_s: float, reason: str, detail: str) -> None:
+def test_failed_command_names_the_reason(argv: list[str], timeout_s: float, reason: str, detail: str) -> None:
     error = failure(argv, timeout_s=timeout_s)
     assert error.reason == reason
     assert re.fullmatch(detail, error.detail, re.DOTALL)
@@ -76,12 +76,12 @@ def test_one_that_does_not_end_well_says_why(argv: list[str], timeout_s: float, 
         (["sh", "{promt}"], r"\{promt\} names nothing\. Did you mean 'prompt'\? There are \{prompt\}, \{url\}"),
     ],
 )
-def test_what_cannot_be_run_is_said_before_a_run(argv: list[str], said: str) -> None:
+def test_unusable_command_is_refused_early(argv: list[str], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         check_command(argv, {})
 
 
-def test_a_command_is_named_by_where_the_driver_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_command_path_is_relative_to_the_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = tmp_path / "my-agent"
     program.write_text("#!/bin/sh\necho here; exit 1\n")
     program.chmod(0o755)
@@ -96,7 +96,7 @@ def test_a_command_is_named_by_where_the_driver_is(tmp_path: Path, monkeypatch: 
     check_command(["sh", str(program)], {})
 
 
-def test_all_that_a_prompt_says_is_told() -> None:
+def test_prompt_text_joins_all_messages() -> None:
     parts: list[Json] = [{"type": "text", "text": "What is"}, {"type": "text", "text": "2 + 2?"}]
     prompt: list[Message] = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": parts}]
     assert prompt_of(replace(TASK, prompt=prompt)) == "Be brief.\n\nWhat is\n2 + 2?"

@@ -92,7 +92,7 @@ PROGRAMS = {
 
 @pytest.mark.clients
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_a_program_as_it_is_shipped_leaves_one_sample_of_all_its_tokens(tmp_path: Path, name: str) -> None:
+def test_released_cli_leaves_one_sample(tmp_path: Path, name: str) -> None:
     of = PROGRAMS[name]
     programs, home, work = npm_folder(of.package) / "node_modules" / ".bin", tmp_path / "home", tmp_path / "work"
     work.mkdir()

@@ -46,14 +46,14 @@ NODE_CLIENTS = {
 
 @pytest.mark.clients
 @pytest.mark.parametrize("client", CLIENTS)
-def test_a_client_as_it_is_shipped_leaves_one_sample_of_all_its_tokens(tmp_path: Path, client: str) -> None:
+def test_released_client_leaves_one_sample(tmp_path: Path, client: str) -> None:
     name, *wanted = CLIENTS[client]
     _run(tmp_path, environment(*wanted), SCRIPTS / "clients.py", name)
 
 
 @pytest.mark.clients
 @pytest.mark.parametrize("client", NODE_CLIENTS)
-def test_so_does_a_client_of_nodes(tmp_path: Path, client: str) -> None:
+def test_node_client_leaves_one_sample(tmp_path: Path, client: str) -> None:
     script, kind, *wanted = NODE_CLIENTS[client]
     folder = npm_folder(*wanted)  # node looks for packages beside the script
     copied = shutil.copy(SCRIPTS / f"{script}.mjs", folder / f"{script}.mjs")

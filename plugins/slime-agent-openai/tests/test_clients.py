@@ -19,7 +19,7 @@ def talker_of(tokenizer: HfTokenizer) -> Talker:
 
 @table("stream", [False, True])
 @table("name", ["openai_chat", "openai_responses", "anthropic_messages", "openai_agents"])
-def test_a_loop_of_tools(tokenizer: HfTokenizer, name: str, stream: bool) -> None:
+def test_clients_run_a_tool_loop(tokenizer: HfTokenizer, name: str, stream: bool) -> None:
     """The clients that test_client_versions.py runs in other releases."""
 
     async def client(there: There) -> str:
@@ -28,7 +28,7 @@ def test_a_loop_of_tools(tokenizer: HfTokenizer, name: str, stream: bool) -> Non
     run(talker_of(tokenizer), client)
 
 
-def test_a_thread_that_is_lost_is_begun_anew_by_its_client(tokenizer: HfTokenizer) -> None:
+def test_client_restarts_a_lost_thread(tokenizer: HfTokenizer) -> None:
     talker = Talker(tokenizer, lambda text, turn: f"Answer {turn}")
 
     async def whole() -> None:

@@ -36,7 +36,7 @@ def shown(made: Execution) -> list[tuple[int, str, list[int]]]:
     return [(span.depth, span.kind.value, [token.id for token in span.tokens]) for span in made.walk()]
 
 
-def test_a_conversation_is_its_prompt_and_turns() -> None:
+def test_conversation_spans_are_prompt_and_turns() -> None:
     made = execution(sample(("prompt", [1, 2]), ("model", [3, 4]), ("tool", [5]), ("model", [6])))
     assert shown(made) == [(0, "prompt", [1, 2]), (0, "model", [3, 4]), (0, "context", [5]), (0, "model", [6])]
     spans = list(made.walk())
@@ -45,7 +45,7 @@ def test_a_conversation_is_its_prompt_and_turns() -> None:
     assert spans[-1].ends == list(made.samples)
 
 
-def test_what_two_samples_share_is_one_span_that_was_trained_on_once() -> None:
+def test_shared_prefix_is_one_span() -> None:
     first = sample(("prompt", [1]), ("model", [2, 3]), ("user", [4]), ("model", [5]))
     second = sample(("prompt", [1]), ("again", [2, 3]), ("user", [9]), ("model", [6]), metadata={"main": True})
     made = execution(first, second)
@@ -64,7 +64,7 @@ PARTS = st.lists(st.tuples(st.sampled_from(["model", "tool"]), st.lists(st.integ
 
 
 @given(st.lists(PARTS, min_size=1, max_size=4))
-def test_every_sample_is_a_path_and_nothing_else_is(conversations: list[list[tuple[str, list[int]]]]) -> None:
+def test_spans_cover_exactly_the_samples(conversations: list[list[tuple[str, list[int]]]]) -> None:
     samples = [sample(("prompt", [1]), *parts) for parts in conversations]
     found: list[tuple[int, list[int]]] = []
 
@@ -103,7 +103,7 @@ def hostile(tokenizer: HfTokenizer) -> str:
     return page(HOSTILE, [execution(made)], tokenizer)
 
 
-def test_what_a_model_wrote_is_text_on_the_page_and_nothing_is_fetched(tokenizer: HfTokenizer) -> None:
+def test_page_escapes_model_output(tokenizer: HfTokenizer) -> None:
     html = hostile(tokenizer)
     assert "default-src 'none'" in html
     assert not re.findall(r"<[^>]*\b(?:src|href)=", html)
@@ -112,7 +112,7 @@ def test_what_a_model_wrote_is_text_on_the_page_and_nothing_is_fetched(tokenizer
     assert not {"script", "img"} & set(read.elements)
 
 
-def test_branches_are_framed_and_say_what_came_of_them(tokenizer: HfTokenizer) -> None:
+def test_page_frames_branches_with_outcomes(tokenizer: HfTokenizer) -> None:
     hi, end = tokenizer.encode("hello"), tokenizer.encode("42")
     first = sample(("prompt", hi), ("model", hi), ("user", [1]), ("model", end))
     second = sample(("prompt", hi), ("again", hi), ("user", [2]), ("model", end), reward=0.25, metadata={"main": True})

@@ -52,7 +52,7 @@ def here() -> AbstractAsyncContextManager[There]:
     return there()
 
 
-async def test_a_worker_is_given_the_task_and_says_what_came_of_it(here: There) -> None:
+async def test_fleet_worker_receives_a_task_and_reports(here: There) -> None:
     running = asyncio.create_task(here.fleet.run(TASK, timeout_s=60.0))
     given = await here.taken()
     assert Task(**given["task"]) == TASK  # type: ignore[arg-type]
@@ -71,7 +71,7 @@ async def test_a_worker_is_given_the_task_and_says_what_came_of_it(here: There) 
         ({"score": 1.0}, "a verdict has no 'score'"),
     ],
 )
-async def test_what_is_no_verdict_is_refused_and_may_be_said_again(said: dict[str, object], why: str) -> None:
+async def test_invalid_report_can_be_repeated(said: dict[str, object], why: str) -> None:
     async with there() as here:
         running = asyncio.create_task(here.fleet.run(TASK, timeout_s=60.0))
         given = await here.taken()
@@ -82,7 +82,7 @@ async def test_what_is_no_verdict_is_refused_and_may_be_said_again(said: dict[st
         assert await running is None
 
 
-async def test_a_silent_worker_has_lost_its_task() -> None:
+async def test_silent_worker_loses_its_lease() -> None:
     async with there(lease_s=0.2) as here:
         running = asyncio.create_task(here.fleet.run(TASK, timeout_s=60.0))
         given = await here.taken()
@@ -93,7 +93,7 @@ async def test_a_silent_worker_has_lost_its_task() -> None:
         assert (await here.post(f"{given['id']}/done", {"reward": 1.0}))[0] == 410
 
 
-async def test_what_it_waits_for_a_worker_is_not_the_agents_time() -> None:
+async def test_waiting_for_a_worker_does_not_count() -> None:
     async with there(lease_s=0.2) as here:
         running = asyncio.create_task(here.fleet.run(TASK, timeout_s=0.01))
         await asyncio.sleep(0.6)
@@ -107,7 +107,7 @@ async def test_what_it_waits_for_a_worker_is_not_the_agents_time() -> None:
         assert caught.value.reason == "agent_timeout"
 
 
-async def test_a_run_whose_fleet_has_nobody_says_so(
+async def test_fleet_without_workers_is_logged(
     here: There, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("slime_agent_openai.fleet.QUIET_S", 0.05)
@@ -125,7 +125,7 @@ async def test_a_run_whose_fleet_has_nobody_says_so(
     assert "no worker of the fleet asks for them: start some, slime agent work http://127.0.0.1:" in said[1]
 
 
-def test_a_client_says_that_the_run_cannot_be_reached_yet() -> None:
+def test_fleet_client_logs_an_unreachable_run() -> None:
     said: list[str] = []
     with pytest.raises(ConfigError, match="not a URL"):
         FleetClient("localhost", TOKEN)
@@ -135,7 +135,7 @@ def test_a_client_says_that_the_run_cannot_be_reached_yet() -> None:
     assert said[0].startswith("http://127.0.0.1:9 cannot be reached, and is tried for 0.5 s: ")
 
 
-async def test_another_token_is_refused(here: There) -> None:
+async def test_wrong_fleet_token_is_refused(here: There) -> None:
     assert (await here.post("next", token="another"))[0] == 401
     with pytest.raises(ConfigError, match=r"not the fleet's token: .* the SLIME_FLEET_TOKEN that slime agent serve"):
         await FleetClient(here.url, "another").work(Doing(), 2)
@@ -173,7 +173,7 @@ def task(label: str) -> Task:
     return Task("?", label, "http://127.0.0.1:1/s/KEY", "KEY")
 
 
-async def test_a_client_says_what_became_of_its_tasks(here: There) -> None:
+async def test_fleet_client_counts_outcomes(here: There) -> None:
     client = asyncio.create_task(FleetClient(here.url, TOKEN).work(Doing(), 4))
     asked = [here.fleet.run(task(label), timeout_s=60.0) for label in ("fail", *["right"] * 10)]
     failed, *made = await asyncio.gather(*asked, return_exceptions=True)
@@ -184,7 +184,7 @@ async def test_a_client_says_what_became_of_its_tasks(here: There) -> None:
     assert await client == {"done": 10, "failed": 1}
 
 
-async def test_a_client_gives_back_what_died_with_others_and_runs_it_alone_when_it_comes_again(here: There) -> None:
+async def test_shared_death_is_returned_and_run_alone(here: There) -> None:
     doing = Doing()
     client = asyncio.create_task(FleetClient(here.url, TOKEN).work(doing, 1))
     with pytest.raises(AgentError, match="gave it back") as caught:
@@ -196,7 +196,7 @@ async def test_a_client_gives_back_what_died_with_others_and_runs_it_alone_when_
     assert doing.alone == 1
 
 
-async def test_a_client_gives_up_what_nobody_waits_for() -> None:
+async def test_fleet_client_drops_expired_tasks() -> None:
     async with there(lease_s=0.2) as here:
         doing = Doing()
         client = asyncio.create_task(FleetClient(here.url, TOKEN).work(doing, 1))
@@ -209,7 +209,7 @@ async def test_a_client_gives_up_what_nobody_waits_for() -> None:
         assert doing.cancelled == 1
 
 
-async def test_a_client_that_is_stopped_gives_back_what_it_was_at(here: There) -> None:
+async def test_stopped_fleet_client_returns_its_tasks(here: There) -> None:
     doing = Doing()
     client = asyncio.create_task(FleetClient(here.url, TOKEN).work(doing, 2))
     waiting = asyncio.create_task(here.fleet.run(task("wait"), timeout_s=60.0))

@@ -68,9 +68,7 @@ def session(tokenizer: HfTokenizer, bridge: Bridge) -> Played:
 
 
 @table("echo", Echo)
-def test_a_conversation_is_one_chain_however_its_client_writes_it_down(
-    tokenizer: HfTokenizer, bridge: Bridge, echo: Echo
-) -> None:
+def test_echo_style_does_not_fork_a_conversation(tokenizer: HfTokenizer, bridge: Bridge, echo: Echo) -> None:
     session, asked = Played(Forest(bridge), tokenizer), [SYSTEM, ASKED]
     for text, reasoning, calls in (("Adding.", "", 1), ("", "r", 2), ("Once more", "It is.", 1), ("42", "", 0)):
         said = echoed(session.turn(asked, text, reasoning, calls), echo, random.Random(1))
@@ -79,7 +77,7 @@ def test_a_conversation_is_one_chain_however_its_client_writes_it_down(
     assert (session.forest.counts.bridged, session.forest.counts.forks) == (3, 0)
 
 
-def test_words_that_a_client_begins_with_are_no_fork_and_edited_ones_are(session: Played) -> None:
+def test_edited_assistant_message_forks(session: Played) -> None:
     begun = [ASKED, Message(Role.ASSISTANT, "Got it."), SURE]
     said = session.turn(begun, "42")
     session.turn([*begun, said, SURE], "Still 42")
@@ -90,7 +88,7 @@ def test_words_that_a_client_begins_with_are_no_fork_and_edited_ones_are(session
     assert len(session.trained) == 2
 
 
-def test_sub_agents_that_are_asked_the_same_have_conversations_of_their_own(session: Played) -> None:
+def test_sub_agents_have_separate_conversations(session: Played) -> None:
     for asked in ([ASKED], [ASKED, Message(Role.ASSISTANT, "42"), SURE]):
         for agent in ("", "first", "second"):
             session.turn(asked, "42", agent=agent)
@@ -98,7 +96,7 @@ def test_sub_agents_that_are_asked_the_same_have_conversations_of_their_own(sess
     assert len(session.trained) == 3
 
 
-def test_other_tools_begin_anew(session: Played) -> None:
+def test_changed_tools_start_a_new_chain(session: Played) -> None:
     said = session.turn([ASKED], "42")
     session.turn([ASKED, said, SURE], "Yes", tools=())
     assert len(session.trained) == 2
@@ -113,7 +111,7 @@ def test_other_tools_begin_anew(session: Played) -> None:
         (Request((SURE,), after="resp_1", tools=TOOLS * 2), ["Count.", "17 + 25?", "42", "Sure?"]),
     ],
 )
-def test_a_request_that_names_a_reply_goes_on_from_it(
+def test_previous_response_id_continues_its_reply(
     tokenizer: HfTokenizer, bridge: Bridge, more: Request, tail: list[str]
 ) -> None:
     session = Played(Forest(bridge), tokenizer)
@@ -125,7 +123,7 @@ def test_a_request_that_names_a_reply_goes_on_from_it(
     assert plan.tools == (more.tools or TOOLS)
 
 
-def test_a_reply_that_nobody_knows_is_refused(session: Played) -> None:
+def test_unknown_previous_response_id_is_refused(session: Played) -> None:
     with pytest.raises(ApiError, match="no reply of this session has the id 'resp_9'") as caught:
         session.forest.plan(Request((SURE,), after="resp_9"))
     assert (caught.value.status, caught.value.code) == (404, "previous_response_not_found")

@@ -44,7 +44,7 @@ async def events(answer: aiohttp.ClientResponse) -> list[str]:
 class TestKeys:
     """Whose request it is."""
 
-    async def test_the_path_or_a_header_says_it(self, there: There) -> None:
+    async def test_session_key_in_path_or_header(self, there: There) -> None:
         status, body = await there.post("chat/completions", CHAT)
         assert (status, said(body)) == (200, "Answer 0")
         async with there.http.head(there.url) as answer:
@@ -54,7 +54,7 @@ class TestKeys:
             async with there.http.post(f"{root}/v1/chat/completions", json=CHAT, headers=headers) as answer:
                 assert answer.status == 200
 
-    async def test_one_whose_session_has_ended_is_refused(self, talker: Talker) -> None:
+    async def test_request_to_a_closed_session_is_refused(self, talker: Talker) -> None:
         gateway = Gateway()
         await gateway.start()
         talker.hold = asyncio.Event()
@@ -72,7 +72,7 @@ class TestKeys:
         await gateway.close()
 
 
-async def test_the_first_part_comes_before_the_last_is_made(there: There, talker: Talker) -> None:
+async def test_first_chunk_is_streamed_early(there: There, talker: Talker) -> None:
     talker.hold = asyncio.Event()
     async with there.http.post(f"{there.url}/v1/chat/completions", json=CHAT | {"stream": True}) as answer:
         line = b""
@@ -86,7 +86,7 @@ async def test_the_first_part_comes_before_the_last_is_made(there: There, talker
 class TestAgain:
     """A client whose connection broke sends its request again."""
 
-    async def test_a_client_that_hung_up_is_not_waited_for_and_leaves_nothing(self, talker: Talker) -> None:
+    async def test_client_disconnect_leaves_nothing(self, talker: Talker) -> None:
         async with served(talker, limits=SessionLimits(max_turns=1)) as there:
             talker.hold = asyncio.Event()
             with pytest.raises(TimeoutError):
@@ -104,7 +104,7 @@ def code_of(error: dict[str, object]) -> object:
 
 
 @table("path, body", EACH)
-async def test_a_stream_is_held_while_the_engine_says_nothing(
+async def test_idle_stream_gets_keepalives(
     tokenizer: HfTokenizer, path: str, body: dict[str, object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     talker = Talker(tokenizer, lambda text, turn: f"Answer {turn}")
@@ -133,7 +133,7 @@ async def test_a_stream_is_held_while_the_engine_says_nothing(
         ({"max_turns": 0}, SessionLimits(), "turn_limit"),
     ],
 )
-async def test_more_than_a_session_may_have_is_refused(
+async def test_session_limits_are_enforced(
     talker: Talker,
     path: str,
     body: dict[str, object],
@@ -153,7 +153,7 @@ async def test_more_than_a_session_may_have_is_refused(
 
 
 @table("stream", [False, True])
-async def test_an_interrupted_answer_is_an_error_and_never_an_end(talker: Talker, stream: bool) -> None:
+async def test_interrupted_reply_is_an_error(talker: Talker, stream: bool) -> None:
     async with served(talker) as there:
         talker.finish = FinishReason.ABORT
         async with there.http.post(f"{there.url}/v1/chat/completions", json=CHAT | {"stream": stream}) as answer:
@@ -167,14 +167,14 @@ async def test_an_interrupted_answer_is_an_error_and_never_an_end(talker: Talker
         assert list(there.session.forest.chains()) == []
 
 
-async def test_tokens_are_counted_without_a_turn(there: There, talker: Talker) -> None:
+async def test_count_tokens_takes_no_turn(there: There, talker: Talker) -> None:
     _, count = await there.post("messages/count_tokens", MESSAGES)
     _, reply = await there.post("messages", MESSAGES)
     assert count == {"input_tokens": reply["usage"]["input_tokens"]}  # type: ignore[index]
     assert len(talker.log) == 1
 
 
-async def test_a_response_can_be_fetched_gone_on_from_and_counted(there: There, talker: Talker) -> None:
+async def test_stored_response_can_be_fetched_and_continued(there: There, talker: Talker) -> None:
     _, count = await there.post("responses/input_tokens", RESPONSES)
     _, first = await there.post("responses", RESPONSES)
     assert count["input_tokens"] == first["usage"]["input_tokens"]  # type: ignore[index]
@@ -189,7 +189,7 @@ async def test_a_response_can_be_fetched_gone_on_from_and_counted(there: There, 
     assert there.session.forest.counts.forks == 0
 
 
-async def test_a_subagent_is_known_by_a_header(talker: Talker) -> None:
+async def test_sub_agent_header_is_read(talker: Talker) -> None:
     async with served(talker, gateway=Gateway(subagent_headers=["x-my-agent"])) as there:
         await there.post("chat/completions", CHAT)
         await there.post("chat/completions", CHAT, **{"x-claude-code-agent-id": "agent-7"})
@@ -201,17 +201,17 @@ async def test_a_subagent_is_known_by_a_header(talker: Talker) -> None:
         ]
 
 
-def test_agents_elsewhere_are_told_the_public_url() -> None:
+def test_public_url_is_given_to_remote_agents() -> None:
     assert Gateway(Address("0.0.0.0", 8000, "http://10.0.0.7:8000/")).url == "http://10.0.0.7:8000"
 
 
-async def test_an_address_that_is_taken_is_an_error(there: There) -> None:
+async def test_taken_port_is_a_config_error(there: There) -> None:
     port = int(there.url.split(":")[2].split("/")[0])
     with pytest.raises(ConfigError, match=rf"127\.0\.0\.1, port {port}: .*address already in use.* port = 0 takes"):
         await Gateway(Address(port=port)).start()
 
 
-def test_a_close_that_is_cancelled_leaves_no_connection_open() -> None:
+def test_cancelled_close_drops_connections() -> None:
     async def play() -> bytes:
         asked = asyncio.Event()
 
@@ -241,7 +241,7 @@ def test_a_close_that_is_cancelled_leaves_no_connection_open() -> None:
 
 
 @table("turns", range(8))
-async def test_a_start_that_is_cancelled_leaves_nobody_listening(turns: int) -> None:
+async def test_cancelled_start_stops_listening(turns: int) -> None:
     port = free_port()
     gateway = Gateway(Address(port=port))
     starting = asyncio.create_task(gateway.start())
@@ -279,7 +279,7 @@ async def connected(there: There) -> tuple[asyncio.StreamReader, asyncio.StreamW
     return await asyncio.open_connection(address[0], int(address[1]))
 
 
-async def test_a_text_that_cannot_fit_is_refused_by_its_bytes(
+async def test_oversized_prompt_is_refused_before_tokenizing(
     tokenizer: HfTokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     encoded = list[int]()
@@ -307,7 +307,7 @@ NESTED = [b"[" * 90_000, b'{"messages": ' + b"[" * 90_000, b'{"messages": [' + b
 
 
 @table("path", [*BODIES, "messages/count_tokens"])
-async def test_a_body_that_is_no_request_is_refused(tokenizer: HfTokenizer, path: str) -> None:
+async def test_invalid_body_is_refused(tokenizer: HfTokenizer, path: str) -> None:
     async def parts() -> object:
         for _ in range(100):
             yield b" " * 10_000  # type: ignore[misc]
@@ -323,7 +323,7 @@ async def test_a_body_that_is_no_request_is_refused(tokenizer: HfTokenizer, path
             assert await refused(answer) == (404, "not_found")
 
 
-async def test_a_body_that_does_not_come_is_not_waited_for(tokenizer: HfTokenizer) -> None:
+async def test_slow_body_times_out(tokenizer: HfTokenizer) -> None:
     async with at(tokenizer, QUICK) as there:
         reader, writer = await connected(there)
         path = there.url.partition("/s/")[2]
@@ -334,7 +334,7 @@ async def test_a_body_that_does_not_come_is_not_waited_for(tokenizer: HfTokenize
         writer.close()
 
 
-async def test_each_kind_of_refusal_is_logged_once(tokenizer: HfTokenizer, caplog: pytest.LogCaptureFixture) -> None:
+async def test_refusals_are_logged_once_per_kind(tokenizer: HfTokenizer, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     async with at(tokenizer, QUICK) as there:
         for _ in range(5):

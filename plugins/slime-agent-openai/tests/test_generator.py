@@ -47,7 +47,7 @@ def play(
 
 
 @table("first", ["long", "short"])
-def test_which_of_two_last_replies_is_the_main_one_is_not_which_ended_first(tokenizer: HfTokenizer, first: str) -> None:
+def test_main_sample_does_not_depend_on_timing(tokenizer: HfTokenizer, first: str) -> None:
     class Ordered(Talker):
         """Whose last two replies end in the order that the test says."""
 
@@ -65,13 +65,13 @@ def test_which_of_two_last_replies_is_the_main_one_is_not_which_ended_first(toke
     assert tokenizer.decode(main.tokens).count("Hm.") == 2
 
 
-def test_a_sub_agent_has_the_reward_of_its_name_or_that_of_the_whole(talker: Talker) -> None:
+def test_sub_agent_reward_defaults_to_the_whole(talker: Talker) -> None:
     (made,) = play(talker, "has_sub_agents", "17 + 25?")
     rewards = {sample.metadata.get("agent", "main"): sample.reward for sample in made}
     assert rewards == {"scout": 0.25, "clerk": 1.0, "main": 1.0}
 
 
-def test_rewards_by_turn_stand_where_the_models_replies_end(talker: Talker) -> None:
+def test_turn_rewards_are_at_reply_ends(talker: Talker) -> None:
     ((sample,),) = play(talker, "rewards_turns", "17 + 25?", label=[0.25, -1])
     assert (sample.status, sample.reward, sample.metadata["seen"]) == (Status.COMPLETED, 0.5, ["17", 25])
     first = len(talker.log[0].output)
@@ -80,7 +80,7 @@ def test_rewards_by_turn_stand_where_the_models_replies_end(talker: Talker) -> N
     assert response[:first] == list(talker.log[0].output)
 
 
-def test_rewards_of_other_turns_than_there_were_fail_the_sample(talker: Talker) -> None:
+def test_wrong_number_of_turn_rewards_fails_the_sample(talker: Talker) -> None:
     ((sample,),) = play(talker, "rewards_turns", "17 + 25?", label=[0.25])
     assert (sample.status, sample.failure_reason, sample.reward) == (Status.FAILED, "agent_turn_rewards", None)
     assert "the agent returned 1 turn_rewards, [0.25]; its main conversation has 2 replies" in str(
@@ -89,20 +89,20 @@ def test_rewards_of_other_turns_than_there_were_fail_the_sample(talker: Talker) 
     assert "turn_rewards" not in sample.metadata
 
 
-def test_an_agent_that_raises_fails_its_sample_which_keeps_its_tokens(talker: Talker) -> None:
+def test_agent_exception_fails_the_sample_and_keeps_tokens(talker: Talker) -> None:
     ((sample,),) = play(talker, "raises_after_a_turn", "17 + 25?")
     assert (sample.status, sample.failure_reason, sample.reward) == (Status.FAILED, "agent_KeyError", None)
     assert "no such river" in str(sample.metadata["failure_detail"])
     assert sample.effective_response_length == len(talker.log[0].output)
 
 
-def test_an_agent_that_asks_nothing_fails(talker: Talker) -> None:
+def test_agent_without_requests_fails(talker: Talker) -> None:
     ((sample,),) = play(talker, "asks_nothing", "17 + 25?")
     assert (sample.status, sample.failure_reason) == (Status.FAILED, "agent_asked_nothing")
     assert "base_url = task.openai_base_url" in str(sample.metadata["failure_detail"])
 
 
-def test_more_turns_than_allowed_or_a_cut_answer_truncate_the_sample(talker: Talker) -> None:
+def test_turn_limit_or_cut_reply_truncates_the_sample(talker: Talker) -> None:
     ((sample,),) = play(talker, "two_turns", "17 + 25?", limits=SessionLimits(max_turns=1))
     assert (sample.status, sample.failure_reason, sample.reward) == (Status.TRUNCATED, None, 0.0)
     assert len(talker.log) == 1
@@ -111,20 +111,20 @@ def test_more_turns_than_allowed_or_a_cut_answer_truncate_the_sample(talker: Tal
     assert (sample.status, sample.reward) == (Status.TRUNCATED, 1.0)
 
 
-def test_an_interrupted_session_ends_at_once_to_be_run_again(talker: Talker) -> None:
+def test_interrupted_session_aborts_the_sample(talker: Talker) -> None:
     talker.finish = FinishReason.ABORT
     ((sample,),) = play(talker, "insists", "17 + 25?", seconds=1000.0)
     assert (sample.status, sample.reward) == (Status.ABORTED, None)
 
 
-def test_tools_that_no_parser_reads_end_the_run_and_not_only_the_request(tmp_path: Path) -> None:
+def test_tools_without_a_parser_end_the_run(tmp_path: Path) -> None:
     wordless = load_chat(tmp_path / "wordless", "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}")
     with pytest.raises(ConfigError, match=r'parser = "hermes"') as caught:
         play(Talker(wordless, lambda text, turn: "42"), "offers_tools", "17 + 25?", seconds=1000.0)
     assert f"the chat template of {tmp_path}/wordless" in str(caught.value)
 
 
-def test_a_parser_that_does_not_read_what_the_template_writes_ends_the_run_where_tools_are_offered(
+def test_wrong_parser_ends_the_run_if_tools_are_offered(
     talker: Talker,
 ) -> None:
     with pytest.raises(ConfigError, match=r'parser = "glm" does not read the calls') as caught:
@@ -135,7 +135,7 @@ def test_a_parser_that_does_not_read_what_the_template_writes_ends_the_run_where
     assert sample.status is Status.COMPLETED
 
 
-def test_who_was_lost_with_another_is_run_again_from_nothing(talker: Talker) -> None:
+def test_agent_lost_with_its_process_runs_again(talker: Talker) -> None:
     begun: list[int] = []
     ((exited,), (other,)) = play(
         talker,
@@ -155,7 +155,7 @@ def test_who_was_lost_with_another_is_run_again_from_nothing(talker: Talker) -> 
     assert sorted(names[:2]) == sorted(names[2:])  # so that the engine says what it would have said
 
 
-def test_what_the_plugin_offers_can_be_built_and_starts_nothing() -> None:
+def test_building_a_generator_starts_nothing() -> None:
     given: dict[str, dict[str, object]] = {
         "agent": {"agent": f"{HERE}/talking_agents.py:one_turn"},
         "agent_cli": {"command": ["true"]},

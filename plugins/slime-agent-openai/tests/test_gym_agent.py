@@ -32,7 +32,7 @@ def play(tokenizer: HfTokenizer, *says: str) -> tuple[Sample, list[str]]:
     return sample, [tokenizer.decode(asked.prompt) for asked in talker.log]
 
 
-def test_a_call_is_answered_and_the_data_set_scores_the_answer(tokenizer: HfTokenizer) -> None:
+def test_tool_call_is_answered_and_the_dataset_scores(tokenizer: HfTokenizer) -> None:
     sample, prompts = play(
         tokenizer, call(expression="17 * (20 + 5)"), "So: <answer>1</answer>, no, <answer>425</answer>"
     )
@@ -41,7 +41,7 @@ def test_a_call_is_answered_and_the_data_set_scores_the_answer(tokenizer: HfToke
     assert [value for _, value in sample.metadata["turn_rewards"]] == [0.0, 0.0]  # type: ignore[misc, union-attr]
 
 
-def test_calls_that_fail_cost_their_turns(tokenizer: HfTokenizer) -> None:
+def test_failed_calls_cost_their_turns(tokenizer: HfTokenizer) -> None:
     expressions = ("__import__('os').getpid()", "2 ** 9", "1 / 0", "1" * 300, 7)
     sample, prompts = play(tokenizer, *(call(expression=each) for each in expressions), call(wrong="1 + 1"))
     assert (sample.status, sample.reward) == (Status.COMPLETED, 0.0)

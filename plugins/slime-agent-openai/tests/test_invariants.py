@@ -129,7 +129,7 @@ def require_all(total: Counter[str], sessions: int, turns: int) -> None:
 @pytest.mark.parametrize(
     "scale", [1, pytest.param(72, marks=[pytest.mark.property, pytest.mark.long, pytest.mark.timeout(3600)])]
 )
-def test_every_token_of_a_session_is_trained_on_once_as_the_engine_made_it(
+def test_random_sessions_train_each_token_once(
     worlds: list[World], caplog: pytest.LogCaptureFixture, scale: int
 ) -> None:
     total = play(worlds, scale)

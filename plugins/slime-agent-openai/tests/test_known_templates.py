@@ -52,7 +52,7 @@ class Exactly(Talker):
 
 @needs_trl
 @table("name", MODELS)
-async def test_a_session_is_one_sample(tmp_path: Path, name: str) -> None:
+async def test_known_templates_make_one_sample(tmp_path: Path, name: str) -> None:
     ends, called, answered = MODELS[name]
     talker = Exactly(trl_tokenizer(name, tmp_path / name, ends), lambda text, turn: (called, answered, answered)[turn])
     family = fitting(talker.tokenizer, OWN.values())

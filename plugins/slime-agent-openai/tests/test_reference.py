@@ -9,7 +9,7 @@ from tests.tables import table
 AGENTS = Path(__file__).parent / "some_agents.py"
 
 
-def test_a_module_is_found_without_being_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_module_is_checked_without_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("wth_package", "wth_folder/math"):
         (tmp_path / name).mkdir(parents=True)
         (tmp_path / name / "agents.py").write_text("raise RuntimeError\n\n\ndef solve(task):\n    return 1.0\n")
@@ -24,13 +24,13 @@ def test_a_module_is_found_without_being_run(tmp_path: Path, monkeypatch: pytest
 
 
 @table("defined", ["def solve(task)", "async def solve(*tasks)", "def solve(task, more=1, *, and_=2)"])
-def test_a_function_of_one_argument_will_do(tmp_path: Path, defined: str) -> None:
+def test_function_of_one_argument_is_accepted(tmp_path: Path, defined: str) -> None:
     (tmp_path / "mine.py").write_text(f"if True:\n    {defined}:\n        return 1.0\n")
     check(f"{tmp_path}/mine.py:solve")
 
 
 @table("defined", ["def solve()", "async def solve(task, client)", "def solve(task, *, client)"])
-def test_a_function_of_none_or_several_is_refused_without_being_run(tmp_path: Path, defined: str) -> None:
+def test_wrong_arity_is_refused_without_import(tmp_path: Path, defined: str) -> None:
     (tmp_path / "mine.py").write_text(f"raise RuntimeError\n{defined}:\n    return 1.0\n")
     said = r"mine\.py:2: solve\(.*\) does not take one argument: .* write def solve\(task\)"
     with pytest.raises(ValueError, match=said):
@@ -49,7 +49,7 @@ def test_a_function_of_none_or_several_is_refused_without_being_run(tmp_path: Pa
         "import functools\n@functools.cache\ndef solve(task, more): ...",
     ],
 )
-def test_what_may_be_one_is_left_to_a_worker(tmp_path: Path, source: str) -> None:
+def test_undecidable_reference_is_left_to_the_worker(tmp_path: Path, source: str) -> None:
     (tmp_path / "mine.py").write_text(f"{source}\n")
     check(f"{tmp_path}/mine.py:solve")
 
@@ -63,7 +63,7 @@ def test_what_may_be_one_is_left_to_a_worker(tmp_path: Path, source: str) -> Non
         ("from shutil import move as solve", r"solve\(src, dst.*\) of .* does not take one argument"),
     ],
 )
-def test_what_only_a_worker_knows_it_refuses_when_it_imports_it(tmp_path: Path, source: str, said: str) -> None:
+def test_worker_refuses_bad_function_on_import(tmp_path: Path, source: str, said: str) -> None:
     (tmp_path / "mine.py").write_text(f"{source}\n")
     check(f"{tmp_path}/mine.py:solve")
     with pytest.raises(ValueError, match=f"{said}.*write def solve"):
@@ -87,6 +87,6 @@ def test_what_only_a_worker_knows_it_refuses_when_it_imports_it(tmp_path: Path, 
         ("no_such_package.agents:solve", "there is no module 'no_such_package.agents' here"),
     ],
 )
-def test_what_is_not_there_is_said_with_what_is(reference: str, said: str) -> None:
+def test_missing_reference_lists_alternatives(reference: str, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         check(reference)

@@ -41,13 +41,13 @@ def refusal(act: Callable[[], object]) -> ApiError:
 class TestLimits:
     """What one session may use."""
 
-    def test_tokens_of_one_reply(self, tokenizer: HfTokenizer) -> None:
+    def test_max_tokens_of_one_reply(self, tokenizer: HfTokenizer) -> None:
         reply = ask(session_of(talks(tokenizer, "42 is it"), SessionLimits(max_turn_tokens=2)), Request(ASKED))
         assert (len(reply.tokens), reply.finish) == (2, Finish.LENGTH)
         reply = ask(session_of(talks(tokenizer, "42 is it")), Request(ASKED, max_tokens=3))
         assert (len(reply.tokens), reply.finish) == (3, Finish.LENGTH)
 
-    async def test_the_budget_is_for_all_that_comes_after_the_first_prompt(self, tokenizer: HfTokenizer) -> None:
+    async def test_token_budget_covers_all_turns(self, tokenizer: HfTokenizer) -> None:
         talker = talks(tokenizer, "It is 42.", "Yes, it is 42 and nothing else at all.")
         session = session_of(talker, max_new_tokens=40)
         first = await session.reply(Request(ASKED))
@@ -56,7 +56,7 @@ class TestLimits:
         assert len(talker.log[1].prompt) + len(second.tokens) - begin == 40
         assert second.finish is Finish.LENGTH
 
-    def test_calls_of_the_engine(self, tokenizer: HfTokenizer) -> None:
+    def test_engine_call_limit_is_a_turn_limit(self, tokenizer: HfTokenizer) -> None:
         def refuses(text: str, turn: int) -> str:
             raise LimitError("the sample has made its 0 calls")
 
@@ -65,7 +65,7 @@ class TestLimits:
         assert session.is_used_up
 
 
-def test_seeds_follow_from_what_is_asked_and_not_from_when(tokenizer: HfTokenizer) -> None:
+def test_seeds_depend_on_the_prompt_not_on_the_order(tokenizer: HfTokenizer) -> None:
     def names(order: list[int]) -> dict[tuple[int, ...], set[str | None]]:
         talker = talks(tokenizer, "42")
         session = session_of(talker)
@@ -85,9 +85,7 @@ def test_seeds_follow_from_what_is_asked_and_not_from_when(tokenizer: HfTokenize
 
 
 @table("tools", [(), TOOLS])
-def test_a_model_without_a_chat_template_ends_the_run(
-    tools: tuple[Tool, ...], tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_missing_chat_template_ends_the_run(tools: tuple[Tool, ...], tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = tmp_path_factory.mktemp("bare")
     load_chat(folder)
     (folder / "tokenizer_config.json").write_text('{"eos_token": "<|im_end|>"}', "utf-8")
@@ -98,7 +96,7 @@ def test_a_model_without_a_chat_template_ends_the_run(
     assert session.interrupted.is_set()
 
 
-def test_a_call_that_breaks_off_is_text_is_counted_and_keeps_its_tokens(tokenizer: HfTokenizer) -> None:
+def test_truncated_tool_call_is_counted_text(tokenizer: HfTokenizer) -> None:
     broken = '<tool_call>{"name": "add", "arguments": {"a": 1'
     talker = talks(tokenizer, broken)
     session = session_of(talker)
@@ -108,9 +106,7 @@ def test_a_call_that_breaks_off_is_text_is_counted_and_keeps_its_tokens(tokenize
     assert tuple(chain[-1][0].ids) == talker.log[0].output
 
 
-def test_messages_that_the_template_refuses_are_refused(
-    tokenizer: HfTokenizer, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_template_error_refuses_the_request(tokenizer: HfTokenizer, tmp_path_factory: pytest.TempPathFactory) -> None:
     picky = load_chat(tmp_path_factory.mktemp("picky"), "{{ raise_exception('roles must alternate') }}")
     session = Session(talks(picky, "42").context(), SessionLimits(), Bridge(picky), HERMES)
     error = refusal(lambda: ask(session, Request(ASKED)))

@@ -17,7 +17,7 @@ AGENT = f"{Path(__file__).parent}/some_agents.py:raises"
 ENVIRONMENTS = f"{Path(__file__).parent}/some_environments.py"
 
 
-def test_others_can_reach_the_gateway_only_where_that_is_said() -> None:
+def test_reachable_gateway_needs_public_url() -> None:
     with pytest.raises(ValidationError, match='write port = 8000 and public_url = "http://ADDRESS:8000"'):
         AgentSettings(agent=AGENT, host="0.0.0.0", port=8000)
     assert AgentSettings(agent=AGENT, host="0.0.0.0", port=8000, public_url="http://10.0.0.7:8000").host == "0.0.0.0"
@@ -32,12 +32,12 @@ def test_others_can_reach_the_gateway_only_where_that_is_said() -> None:
         ("http://10.0.0.7:8000", 0, "port = 0 takes a free one, which .* does not lead to: write port = 8000"),
     ],
 )
-def test_an_address_that_leads_nowhere_is_refused_with_the_plan(url: str, port: int, said: str) -> None:
+def test_unusable_public_url_is_refused(url: str, port: int, said: str) -> None:
     with pytest.raises(ValidationError, match=said):
         AgentSettings(agent=AGENT, host="0.0.0.0", public_url=url, port=port)
 
 
-def test_what_is_not_there_is_refused_with_the_plan() -> None:
+def test_missing_agent_or_parser_is_refused() -> None:
     with pytest.raises(ValidationError, match=r"has no function 'raisesz'\. Did you mean 'raises'\?"):
         AgentSettings(agent=f"{AGENT}z")
     with pytest.raises(ValidationError, match="there is no command 'no-such-agent' on PATH"):
@@ -47,7 +47,7 @@ def test_what_is_not_there_is_refused_with_the_plan() -> None:
     assert AgentSettings(agent=AGENT, parser="hermes").parser == "hermes"
 
 
-def test_an_environment_that_is_not_there_is_refused_with_the_plan() -> None:
+def test_missing_environment_is_refused() -> None:
     assert VerifiersSettings(environment=ENVIRONMENTS).arguments == {}
     with pytest.raises(ValidationError, match=r"has no function 'load_tool'\. Did you mean 'load_tools'\?"):
         VerifiersSettings(environment=f"{ENVIRONMENTS}:load_tool")
@@ -84,12 +84,12 @@ def _meaning(field: FieldInfo) -> str:
     return f"{field.description}{f' {told}.' if told else ''}"
 
 
-def test_the_page_has_every_setting_as_it_is() -> None:
+def test_docs_page_lists_every_setting() -> None:
     page = HEAD + "\n".join(rows()) + "\n"
     assert page in PAGE.read_text("utf-8"), f"docs/agents.md, section Settings, is to be:\n\n{page}"
 
 
-def test_the_page_names_the_command_that_lists_them() -> None:
+def test_docs_page_names_the_generators() -> None:
     text = PAGE.read_text("utf-8")
     for spec in slime_generators():
         assert f"| `{spec.name}` |" in text

@@ -46,9 +46,7 @@ def played(
 
 @table("path", FIELDS)
 @table("echo", [str, f"{{}}{STOP}".format, lambda text: f"{text.strip()}{STOP} ", f"Hm.\n\n{{}}{STOP.strip()}".format])
-def test_a_reply_with_the_text_that_stopped_it_is_the_same_reply(
-    tokenizer: HfTokenizer, path: str, echo: Callable[[str], str]
-) -> None:
+def test_echoed_stop_text_does_not_fork(tokenizer: HfTokenizer, path: str, echo: Callable[[str], str]) -> None:
     talker, samples, forks = played(tokenizer, path, echo)
     assert (samples, forks) == (1, 0)
     for before, after in zip(talker.log, talker.log[1:], strict=False):
@@ -62,12 +60,12 @@ def test_a_reply_with_the_text_that_stopped_it_is_the_same_reply(
 
 @table("path", FIELDS)
 @table("more", [f"{STOP} and more", "\nObs", f"!{STOP}", f"{STOP}{STOP}"])
-def test_other_words_are_another_reply(tokenizer: HfTokenizer, path: str, more: str) -> None:
+def test_changed_text_forks(tokenizer: HfTokenizer, path: str, more: str) -> None:
     _, samples, forks = played(tokenizer, path, lambda text: f"{text}{more}")
     assert (samples, forks) == (2, 1)
 
 
-def test_a_history_that_is_written_anew_has_the_stop_where_the_client_has_it(tokenizer: HfTokenizer) -> None:
+def test_rewritten_history_keeps_the_client_stop(tokenizer: HfTokenizer) -> None:
     for echo, written in ((f"{{}}{STOP}".format, f"Action: look{STOP}<|im_end|>"), (str, "Action: look<|im_end|>")):
         talker, *_ = played(tokenizer, "messages", echo, SessionLimits(keeps_template=True))
         prompt = tokenizer.decode(talker.log[1].prompt, skip_special_tokens=False)
@@ -75,6 +73,6 @@ def test_a_history_that_is_written_anew_has_the_stop_where_the_client_has_it(tok
         assert "Hm." not in prompt
 
 
-def test_a_reply_that_ended_itself_is_not_the_one_with_a_stop_behind_it() -> None:
+def test_stop_text_counts_only_after_a_stop() -> None:
     ended = Message(Role.ASSISTANT, "one")
     assert not ended.means(Message(Role.ASSISTANT, f"one{STOP}"))

@@ -16,7 +16,7 @@ from tests.tables import table
 TASK = Task([{"role": "user", "content": "2 + 2?"}], "4", "http://127.0.0.1:1/s/key", "key", {"level": 3}, True)
 
 
-def test_an_agents_file_that_imports_it_imports_no_server() -> None:
+def test_importing_task_is_light() -> None:
     said = "import sys; from slime_agent_openai import Task; print({'aiohttp', 'pydantic', 'torch'} & set(sys.modules))"
     ran = subprocess.run([sys.executable, "-c", said], capture_output=True, text=True, check=True)
     assert ran.stdout == "set()\n"
@@ -34,7 +34,7 @@ RESULT = st.builds(
 
 
 @given(REWARD | RESULT)
-def test_a_verdict_arrives_as_it_was(verdict: Verdict) -> None:
+def test_verdict_round_trips_through_json(verdict: Verdict) -> None:
     assert verdict_of(json.loads(json.dumps(said_of(verdict)))) == verdict
 
 
@@ -57,7 +57,7 @@ def test_a_verdict_arrives_as_it_was(verdict: Verdict) -> None:
         (Result(agents={"scout": float("nan")}), ValueError, "finite"),
     ],
 )
-def test_what_is_no_verdict_is_said(made: object, kind: type[Exception], said: str) -> None:
+def test_invalid_verdict_is_refused(made: object, kind: type[Exception], said: str) -> None:
     with pytest.raises(kind, match=said):
         said_of(made)
 
@@ -75,7 +75,7 @@ def of(text: str, why: str) -> str:
     return raised(caught.value)
 
 
-def test_a_traceback_keeps_the_agents_own_lines_and_the_last() -> None:
+def test_traceback_keeps_agent_frames_and_the_last() -> None:
     told = of("{", "no plan")
     assert told.count(__file__) == 3  # in both, and where it was called
     assert "json/decoder.py" in told

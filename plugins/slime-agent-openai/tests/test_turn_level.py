@@ -66,7 +66,7 @@ def slow(samples: Sequence[Played], gamma: float, std_normalization: bool) -> li
     return found
 
 
-def test_two_rollouts_of_two_turns_by_hand() -> None:
+def test_advantages_by_hand() -> None:
     first = Played(0, reward=1.0, turns=[(0.5, 2), (0.0, 1)])
     second = Played(0, reward=0.0, turns=[(0.0, 1), (1.0, 2)])
     # returns with gamma 0.5: first 0.5 + 0.5 * (0 + 1) = 1 and 1; second 0 + 0.5 * (1 + 0) = 0.5 and 1
@@ -76,7 +76,7 @@ def test_two_rollouts_of_two_turns_by_hand() -> None:
     assert advantages([first, second], gamma=0.5) == pytest.approx([half, half, 0.0, -half, 0.0, 0.0], abs=1e-5)
 
 
-def test_samples_of_one_execution_count_as_one() -> None:
+def test_samples_of_one_execution_count_once() -> None:
     fanned = [Played(0, 1.0, [(0.0, 1)], rollout=7), Played(0, 1.0, [(0.0, 1)], rollout=7), Played(0, 0.0, [(0.0, 1)])]
     assert advantages(fanned, std_normalization=False) == [0.5, 0.5, -0.5]
 
@@ -88,7 +88,7 @@ PLAYED = st.builds(
 
 
 @given(st.lists(PLAYED, min_size=1, max_size=8), st.sampled_from([0.0, 0.5, 0.9, 1.0]), st.booleans())
-def test_it_is_the_formula(samples: list[Played], gamma: float, normalized: bool) -> None:
+def test_advantages_match_the_formula(samples: list[Played], gamma: float, normalized: bool) -> None:
     made = advantages(samples, gamma=gamma, std_normalization=normalized)
     assert made == pytest.approx(slow(samples, gamma, normalized), rel=1e-4, abs=1e-4)
 

@@ -23,12 +23,12 @@ def columns_of(rewards: Json, length: int) -> tuple[list[float], list[float]]:
     return list(made[TURN_REWARDS]), list(made[TURN_INDEX])  # type: ignore[arg-type]
 
 
-def test_what_follows_the_last_end_belongs_to_the_last_turn() -> None:
+def test_tokens_after_the_last_end_belong_to_the_last_turn() -> None:
     assert columns_of([[1, 1.0], [2, 0.0]], 4) == ([1.0, 0.0, 0.0, 0.0], [1.0, 2.0, 2.0, 2.0])
 
 
 @table("rewards", [None, []])
-def test_a_sample_without_rewards_by_turn_is_one_turn(rewards: Json) -> None:
+def test_sample_without_turn_rewards_is_one_turn(rewards: Json) -> None:
     assert columns_of(rewards, 3) == ([0.0] * 3, [1.0] * 3)
     assert columns_of(rewards, 0) == ([], [])
 
@@ -47,7 +47,7 @@ def test_a_sample_without_rewards_by_turn_is_one_turn(rewards: Json) -> None:
         [[1, float("nan")]],
     ],
 )
-def test_what_is_no_list_of_turns_is_refused_with_what_it_is(rewards: Json) -> None:
+def test_malformed_turn_rewards_are_refused(rewards: Json) -> None:
     with pytest.raises(
         ValueError, match=r"sample 4 of group 3 has metadata 'turn_rewards' = .*expected \[\[end, value\]"
     ):
@@ -55,7 +55,7 @@ def test_what_is_no_list_of_turns_is_refused_with_what_it_is(rewards: Json) -> N
 
 
 @given(st.data())
-def test_values_and_turns_can_be_read_back_from_the_columns(data: st.DataObject) -> None:
+def test_turn_columns_round_trip(data: st.DataObject) -> None:
     length = data.draw(st.integers(1, 30))
     ends = sorted(data.draw(st.sets(st.integers(1, length), min_size=1)))
     values = [float(data.draw(st.integers(-9, 9))) for _ in ends]

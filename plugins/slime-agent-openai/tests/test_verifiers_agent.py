@@ -45,7 +45,7 @@ def saying(*texts: str) -> Callable[[str, int], str]:
     return lambda prompt, turn: texts[turn]
 
 
-def test_the_data_set_of_an_environment_becomes_prompts() -> None:
+def test_environment_dataset_becomes_prompts() -> None:
     first, second = rows_of("")
     assert first["prompt"] == [{"role": "system", "content": "Be short."}, {"role": "user", "content": "17 + 25?"}]
     assert (first["answer"], second["answer"]) == ("42", "3")
@@ -54,7 +54,7 @@ def test_the_data_set_of_an_environment_becomes_prompts() -> None:
     assert (metadata["example_id"], json.loads(str(metadata["info"]))) == (0, {"hard": True})
 
 
-def test_an_environment_of_one_turn_is_played_and_scored_by_its_rubric(tokenizer: HfTokenizer) -> None:
+def test_single_turn_environment_is_scored_by_its_rubric(tokenizer: HfTokenizer) -> None:
     talker = Talker(tokenizer, lambda prompt, turn: "It is 42.")
     made = play(talker, "", *rows_of(""), arguments={"bonus": 2.0})
     (right,), (wrong,) = made
@@ -67,7 +67,7 @@ def test_an_environment_of_one_turn_is_played_and_scored_by_its_rubric(tokenizer
     assert right.effective_response_length == len(talker.log[0].output)
 
 
-def test_tools_of_an_environment_are_called_and_its_steps_are_rewarded(tokenizer: HfTokenizer) -> None:
+def test_environment_tools_run_and_steps_are_rewarded(tokenizer: HfTokenizer) -> None:
     talker = Talker(tokenizer, saying(CALL % 17, CALL % -1, "It is 42."))
     ((sample,),) = play(talker, ":load_tools", rows_of(":load_tools")[0])
     assert (sample.status, sample.failure_reason) == (Status.COMPLETED, None)
@@ -85,7 +85,7 @@ def test_tools_of_an_environment_are_called_and_its_steps_are_rewarded(tokenizer
     assert len(turns) == 3
 
 
-def test_what_was_said_until_the_turns_were_used_up_is_scored(tokenizer: HfTokenizer) -> None:
+def test_rollout_cut_by_max_turns_is_scored(tokenizer: HfTokenizer) -> None:
     talker = Talker(tokenizer, saying(CALL % 17, CALL % 18))
     ((sample,),) = play(talker, ":load_tools", rows_of(":load_tools")[1], max_turns=1)
     assert (sample.status, sample.failure_reason) == (Status.TRUNCATED, None)
@@ -94,7 +94,7 @@ def test_what_was_said_until_the_turns_were_used_up_is_scored(tokenizer: HfToken
     assert len(talker.log) == 1
 
 
-def test_an_environment_whose_rollout_ends_with_an_error_fails_the_sample(tokenizer: HfTokenizer) -> None:
+def test_environment_error_fails_the_sample(tokenizer: HfTokenizer) -> None:
     talker = Talker(tokenizer, saying("never"))
     row = rows_of(":load_tools")[0] | {
         "prompt": [
@@ -114,7 +114,7 @@ def test_an_environment_whose_rollout_ends_with_an_error_fails_the_sample(tokeni
         ("", {"arguments": {"malus": 1.0}}, "unexpected keyword argument 'malus'"),
     ],
 )
-def test_what_cannot_be_run_is_said_before_anything_runs(
+def test_unusable_environment_is_refused_at_start(
     tokenizer: HfTokenizer, environment: str, settings: dict[str, object], said: str
 ) -> None:
     with pytest.raises(ConfigError, match=said):

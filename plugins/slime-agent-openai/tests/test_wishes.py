@@ -52,14 +52,14 @@ def answered(
 
 
 @EACH
-def test_fields_that_ask_for_nothing_are_taken(talker: Talker, path: str) -> None:
+def test_default_values_of_fields_are_accepted(talker: Talker, path: str) -> None:
     told, counts = answered(talker, path, IDLE)
     assert (told, counts) == ([(200, {})], {})
     assert replace(talker.log[0].sampling, max_new_tokens=400) == talker.context().sampling
 
 
 @EACH
-def test_another_draw_is_refused_in_training_by_its_field(talker: Talker, path: str) -> None:
+def test_changed_sampling_is_refused_in_training(talker: Talker, path: str) -> None:
     fields = BENT | UNDRAWN
     told, _ = answered(talker, path, *({name: value} for name, value in fields.items()))
     for name, (status, error) in zip(fields, told, strict=True):
@@ -70,7 +70,7 @@ def test_another_draw_is_refused_in_training_by_its_field(talker: Talker, path: 
 
 
 @EACH
-def test_it_is_left_aside_and_counted_where_it_is_to_be_ignored(talker: Talker, path: str) -> None:
+def test_changed_sampling_can_be_ignored_and_counted(talker: Talker, path: str) -> None:
     each = [{name: value} for name, value in (BENT | UNDRAWN).items()]
     told, counts = answered(talker, path, *each, BENT | UNDRAWN, {}, limits=SessionLimits(on_sampling="ignore"))
     assert [status for status, _ in told] == [200] * (len(each) + 2)
@@ -79,7 +79,7 @@ def test_it_is_left_aside_and_counted_where_it_is_to_be_ignored(talker: Talker, 
 
 
 @EACH
-def test_evaluation_takes_what_the_engine_has(talker: Talker, path: str) -> None:
+def test_evaluation_accepts_engine_sampling_settings(talker: Talker, path: str) -> None:
     wanted = {name: value for name, value in BENT.items() if name != "repeat_penalty"}
     told, _ = answered(talker, path, wanted, UNDRAWN, evaluation=True)
     assert [(status, error.get("param")) for status, error in told] == [(200, None), (400, "bad_words")]
@@ -91,7 +91,7 @@ def test_evaluation_takes_what_the_engine_has(talker: Talker, path: str) -> None
 
 
 @EACH
-def test_a_form_in_an_engines_words_is_a_constraint(talker: Talker, path: str) -> None:
+def test_engine_specific_output_formats_are_constraints(talker: Talker, path: str) -> None:
     each = [{name: value} for name, value in FORMS.items()]
     refused, _ = answered(talker, path, *each)
     assert [(status, error["param"]) for status, error in refused] == [(400, name) for name in FORMS]
@@ -119,7 +119,7 @@ ONE_CALL: dict[str, dict[str, Json]] = {
 
 
 @table("path", ONE_CALL)
-def test_rules_of_calls_that_nothing_keeps_are_counted_and_not_refused(talker: Talker, path: str) -> None:
+def test_unsupported_tool_call_rules_are_counted(talker: Talker, path: str) -> None:
     free, strict = offered(path, strict=False), offered(path, strict=True)
     asked = (ONE_CALL[path] | free, strict, ONE_CALL[path] | strict, free, offered(path), ONE_CALL[path])
     told, counts = answered(talker, path, *asked)
@@ -145,7 +145,7 @@ def quiet(tmp_path_factory: pytest.TempPathFactory) -> Talker:
 
 
 @table("path", CHATS)
-def test_the_template_is_given_what_a_request_has_for_it(quiet: Talker, path: str) -> None:
+def test_template_kwargs_of_a_request_reach_the_template(quiet: Talker, path: str) -> None:
     each: list[dict[str, Json]] = [{}, {KWARGS: {"enable_thinking": False}}, {KWARGS: {"enable_thinking": True}}]
     told, counts = answered(quiet, path, *each, {KWARGS: {}}, {KWARGS: None})
     assert (told, counts) == ([(200, {})] * 5, {})
@@ -154,7 +154,7 @@ def test_the_template_is_given_what_a_request_has_for_it(quiet: Talker, path: st
     assert prompts[2] == prompts[3] == prompts[4] == prompts[0]
 
 
-def test_a_conversation_goes_on_in_its_way_of_writing_prompts_and_another_way_is_another(quiet: Talker) -> None:
+def test_changed_template_kwargs_fork_the_conversation(quiet: Talker) -> None:
     said: list[Json] = [USER, {"role": "assistant", "content": "It is 42."}, {"role": "user", "content": "And 1 + 1?"}]
     silent: dict[str, Json] = {KWARGS: {"enable_thinking": False}}
 
@@ -175,7 +175,7 @@ def test_a_conversation_goes_on_in_its_way_of_writing_prompts_and_another_way_is
 
 @table("path", CHATS)
 @table("name", sorted(OWN))
-def test_what_follows_from_a_request_is_not_the_templates_to_be_told(talker: Talker, path: str, name: str) -> None:
+def test_reserved_template_kwargs_are_refused(talker: Talker, path: str, name: str) -> None:
     ((status, error),), _ = answered(talker, path, {KWARGS: {name: True}})
     assert (status, error["param"]) == (400, f"{KWARGS}.{name}")
 
@@ -185,7 +185,7 @@ ASKS = {name: only.values[0] if only.values else None for name, only in TEMPLATE
 
 
 @EACH
-def test_what_such_servers_would_do_otherwise_is_refused_by_its_field(talker: Talker, path: str) -> None:
+def test_unsupported_template_fields_are_refused(talker: Talker, path: str) -> None:
     refused = TOLD if path == "completions" else TEMPLATED
     idle, counts = answered(talker, path, {name: ASKS[name] for name in refused})
     assert (idle, counts) == ([(200, {})], {})

@@ -33,7 +33,7 @@ async def at_work(name: str, *, workers: int = 1, at_once: int = 64, memory_mb: 
         await made.close()
 
 
-async def test_of_several_nobody_knows_who_it_was_until_they_run_alone() -> None:
+async def test_shared_worker_death_is_attributed_by_running_alone() -> None:
     async with at_work("exits_where_asked") as workers:
         tasks = [task("exit"), task(), task()]
         together = await asyncio.gather(*(workers.run(each, timeout_s=30) for each in tasks), return_exceptions=True)
@@ -45,7 +45,7 @@ async def test_of_several_nobody_knows_who_it_was_until_they_run_alone() -> None
     assert (guilty.reason, guilty.shared) == ("agent_exit_3", False)
 
 
-async def test_who_shares_a_process_with_one_that_hangs_ends_as_ever() -> None:
+async def test_hanging_agent_does_not_affect_its_neighbours() -> None:
     async with at_work("hangs") as workers:
         hanging = asyncio.create_task(workers.run(task("hang"), timeout_s=0.3))
         sharing = asyncio.create_task(workers.run(task("4"), timeout_s=30))
@@ -58,7 +58,7 @@ async def test_who_shares_a_process_with_one_that_hangs_ends_as_ever() -> None:
     assert not lives
 
 
-async def test_one_that_nobody_needs_any_more_has_time_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_cancelled_agent_has_time_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(running, "LEAVING_S", 1.2)
     async with at_work("hangs") as workers:
         pids = [await workers.run(task(), timeout_s=30)]
@@ -74,7 +74,7 @@ async def test_one_that_nobody_needs_any_more_has_time_to_end(monkeypatch: pytes
     assert first == then != last
 
 
-async def test_one_that_keeps_the_loop_is_no_fault_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_blocked_event_loop_is_a_shared_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(running, "BLOCKED_S", 1.0)
     monkeypatch.setattr(running, "GRACE_S", 0.5)
     async with at_work("ends_as_asked") as workers:
@@ -86,13 +86,13 @@ async def test_one_that_keeps_the_loop_is_no_fault_of_others(monkeypatch: pytest
     assert [error.reason for error in made] == ["agent_timeout", "agent_blocked", "agent_blocked"]  # type: ignore[attr-defined]
 
 
-async def test_many_run_at_once_in_each_process() -> None:
+async def test_many_agents_run_per_process() -> None:
     async with at_work("counts_itself", workers=2, at_once=100) as workers:
         made = await asyncio.gather(*(workers.run(task(), timeout_s=30) for _ in range(200)))
     assert made == [100.0] * 200
 
 
-async def test_memory_that_others_may_have_left_is_nobodys_fault() -> None:
+async def test_memory_limit_is_a_shared_failure() -> None:
     async with at_work("fills_memory", memory_mb=400) as workers:
         with pytest.raises(AgentError, match="agent_timeout"):
             await workers.run(task(), timeout_s=0.05)
@@ -101,7 +101,7 @@ async def test_memory_that_others_may_have_left_is_nobodys_fault() -> None:
     assert caught.value.shared is True
 
 
-async def test_closing_ends_all_that_runs(tmp_path: Path) -> None:
+async def test_closing_ends_all_agents(tmp_path: Path) -> None:
     async with at_work("forks", at_once=1) as workers:
         paths = [tmp_path / name for name in ("place", "alone")]
         tasks = [task(str(path)) for path in paths]
@@ -118,7 +118,7 @@ async def test_closing_ends_all_that_runs(tmp_path: Path) -> None:
     assert [(error.reason, error.shared) for error in ended] == [("agent_stopped", True)] * 3  # type: ignore[attr-defined]
 
 
-def test_no_proxy_is_between_an_agent_and_the_gateway(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gateway_bypasses_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTTP_PROXY", "http://proxy.example")
     monkeypatch.setenv("NO_PROXY", "inner.example")
     monkeypatch.delenv("no_proxy", raising=False)
@@ -127,7 +127,7 @@ def test_no_proxy_is_between_an_agent_and_the_gateway(monkeypatch: pytest.Monkey
     assert env["NO_PROXY"] == env["no_proxy"] == "inner.example,127.0.0.1,localhost,::1"
 
 
-def test_an_agent_that_cannot_be_imported_is_said_before_anything_runs(tmp_path: Path) -> None:
+def test_failing_agent_import_is_refused_at_start(tmp_path: Path) -> None:
     (tmp_path / "broken.py").write_text("import no_such_module\n\n\nasync def solve(task):\n    return 1.0\n")
 
     async def start() -> None:

@@ -77,32 +77,32 @@ def pass_at_k(samples: Sequence[Drawn], k: int) -> list[float]:
 
 
 @given(samples=SAMPLES)
-def test_opo_is_the_formula(samples: list[Drawn]) -> None:
+def test_opo_matches_its_formula(samples: list[Drawn]) -> None:
     assert Opo()(batch_of(samples)).tolist() == pytest.approx(opo(samples), abs=1e-12)
 
 
 @table("k", [1, 2, 4])
 @given(samples=SAMPLES)
-def test_pass_at_k_is_the_mean_over_every_draw(k: int, samples: list[Drawn]) -> None:
+def test_pass_at_k_matches_all_draws(k: int, samples: list[Drawn]) -> None:
     found = PassAtK(PassAtKSettings(k=k))(batch_of(samples)).tolist()
     assert found == pytest.approx(pass_at_k(samples, k), abs=1e-9)
 
 
 @given(samples=SAMPLES)
-def test_equal_rewards_have_no_advantage_exactly(samples: list[Drawn]) -> None:
+def test_equal_rewards_have_zero_advantage(samples: list[Drawn]) -> None:
     equal = [Drawn(each.group, each.rollout, 0.1, each.mask) for each in samples]
     assert not Opo()(batch_of(equal)).abs().sum()
     assert not PassAtK(PassAtKSettings(k=2))(batch_of(equal)).abs().sum()
 
 
-def test_a_rollout_that_fanned_out_counts_once() -> None:
+def test_fanned_out_rollout_counts_once() -> None:
     whole = [Drawn(0, 0, 1.0, (1, 1, 1)), Drawn(0, 1, 0.0, (1,)), Drawn(0, 2, 0.0, (1, 1))]
     parts = [Drawn(0, 0, 1.0, (1,)), Drawn(0, 0, 1.0, (1, 1)), *whole[1:]]
     for estimator in (Opo(), PassAtK(PassAtKSettings(k=2))):
         assert estimator(batch_of(parts)).tolist() == pytest.approx(estimator(batch_of(whole)).tolist())
 
 
-def test_one_correct_response_of_four_earns_more_the_more_are_judged_together() -> None:
+def test_pass_at_k_of_one_correct_response() -> None:
     samples = [Drawn(0, at, float(at == 0), (1,)) for at in range(4)]
     by_k = [PassAtK(PassAtKSettings(k=k))(batch_of(samples)).tolist() for k in (1, 2, 3)]
     assert by_k[0] == pytest.approx([math.sqrt(3), *[-1 / math.sqrt(3)] * 3])

@@ -85,7 +85,9 @@ CASES: list[tuple[Loss, Callable[[Responses], list[float]]]] = [
 
 @table("loss, slow", CASES)
 @given(responses=RESPONSES)
-def test_each_is_its_formula(loss: Loss, slow: Callable[[Responses], list[float]], responses: Responses) -> None:
+def test_losses_match_their_formulas(
+    loss: Loss, slow: Callable[[Responses], list[float]], responses: Responses
+) -> None:
     assert loss(loss_input(responses)).loss_T.tolist() == pytest.approx(slow(responses), rel=1e-9, abs=1e-12)
 
 
@@ -107,7 +109,7 @@ def masked_sum(responses: Responses, losses: Sequence[float]) -> float:
 @table("loss, slow", CASES)
 @profile(max_examples=40)
 @given(responses=RESPONSES)
-def test_each_gradient_is_that_of_finite_differences(
+def test_gradients_match_finite_differences(
     loss: Loss, slow: Callable[[Responses], list[float]], responses: Responses
 ) -> None:
     batch = loss_input(responses)
@@ -121,7 +123,7 @@ def test_each_gradient_is_that_of_finite_differences(
 
 
 @table("loss", [loss for loss, _ in CASES])
-def test_where_nothing_has_moved_the_gradient_is_the_policy_gradient(loss: Loss) -> None:
+def test_on_policy_gradient_is_the_policy_gradient(loss: Loss) -> None:
     tokens = [Token(-1.5, -1.5, -1.5, 1, 0.0), Token(-0.2, -0.2, -0.2, 1, 0.0)]
     batch = loss_input([Response(1.5, tokens), Response(-0.5, tokens)])
     weight_T = torch.tensor([0.5, 0.5, 0.5, 0.5], dtype=torch.float64)  # the mean over each sample's tokens
@@ -130,7 +132,7 @@ def test_where_nothing_has_moved_the_gradient_is_the_policy_gradient(loss: Loss)
     assert batch.log_probs_T.grad.tolist() == pytest.approx([-0.75, -0.75, 0.25, 0.25])
 
 
-def test_a_ratio_beyond_its_bound_is_held() -> None:
+def test_ratio_is_bounded() -> None:
     grown = Token(new=-1.0, old=-9.0, rollout=-1.0, mask=1, entropy=0.0)
     batch = loss_input([Response(-1.0, [grown])])
     output = DppoLoss(DppoSettings(ratio_bound=5))(batch)
@@ -140,7 +142,7 @@ def test_a_ratio_beyond_its_bound_is_held() -> None:
     assert batch.log_probs_T.grad.tolist() == [5.0]
 
 
-def test_a_token_that_was_sure_to_come_has_a_finite_divergence() -> None:
+def test_certain_token_has_a_finite_divergence() -> None:
     sure = Token(new=-1e-30, old=-3.0, rollout=-3.0, mask=1, entropy=0.0)
     lost = Token(new=-3.0, old=0.0, rollout=0.0, mask=1, entropy=0.0)
     batch = loss_input([Response(-1.0, [sure, lost])])
@@ -158,14 +160,14 @@ def test_a_token_that_was_sure_to_come_has_a_finite_divergence() -> None:
         (DppoLoss(DppoSettings(entropy_coef=0.1)), {"pg_loss", "pg_clipfrac", "ppo_kl", "entropy_loss"}),
     ],
 )
-def test_each_has_the_bonus_and_the_metrics_of_all_policy_gradients(settings: Loss, metrics: set[str]) -> None:
+def test_losses_have_entropy_bonus_and_metrics(settings: Loss, metrics: set[str]) -> None:
     output = settings(loss_input([Response(1.0, [Token(-1.0, -1.1, -1.1, 1, 2.0)])]))
     assert set(output.metrics_T) == metrics
     assert output.regularizer_T is not None
     assert output.regularizer_T.tolist() == pytest.approx([-0.2])
 
 
-def test_bounds_that_bound_nothing_are_refused() -> None:
+def test_useless_bounds_are_refused() -> None:
     with pytest.raises(ValidationError, match="a total variation is at most 1"):
         DppoSettings(delta=1.0)
     assert DppoSettings(divergence=Divergence.KL, delta=1.0).limit == 1.0

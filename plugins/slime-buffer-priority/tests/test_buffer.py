@@ -44,7 +44,7 @@ def from_source(source: str, draw: int) -> Group:
     return Group(GroupId(source, 0, draw, draw), [make_sample(reward=1.0)])
 
 
-def test_a_group_leaves_with_its_last_use_and_counts_them() -> None:
+def test_group_leaves_after_max_uses() -> None:
     buffer = made(max_uses=3)
     buffer.add([make_group(0)])
     counts = []
@@ -79,7 +79,7 @@ def test_a_new_group_has_the_highest_advantage_so_far() -> None:
 
 
 @table("score", [float("nan"), float("inf"), -1.0])
-def test_an_advantage_that_would_spoil_all_sums_is_refused(score: float) -> None:
+def test_non_finite_advantage_is_refused(score: float) -> None:
     buffer = made()
     buffer.add([make_group(0)])
     with pytest.raises(ValueError, match=f"finite, 0 or more; found {score}"):
@@ -87,7 +87,7 @@ def test_an_advantage_that_would_spoil_all_sums_is_refused(score: float) -> None
     assert len(buffer.sample(1, at(0)).groups) == 1
 
 
-def test_scores_of_groups_that_left_are_passed_over() -> None:
+def test_scores_of_removed_groups_are_ignored() -> None:
     buffer = made(max_uses=1)
     buffer.add([make_group(0), make_group(1)])
     gone = buffer.sample(1, at(0)).groups[0]
@@ -95,7 +95,7 @@ def test_scores_of_groups_that_left_are_passed_over() -> None:
     assert draws(buffer.sample(2, at(1)).groups) == [1 - gone.id.draw]
 
 
-def test_what_is_too_old_for_the_next_step_is_given_up_and_never_drawn() -> None:
+def test_stale_groups_are_evicted() -> None:
     buffer = made(max_staleness=2)
     buffer.add([make_group(0, weight_version=0), make_group(1, weight_version=3)])
     assert buffer.evict(at(2)) == {}
@@ -105,13 +105,13 @@ def test_what_is_too_old_for_the_next_step_is_given_up_and_never_drawn() -> None
     assert buffer.evict(at(6)) == {make_group(1).id: STALE}
 
 
-def test_beyond_the_capacity_the_oldest_leave() -> None:
+def test_oldest_groups_leave_beyond_capacity() -> None:
     buffer = made(capacity=3)
     buffer.add([make_group(draw) for draw in range(6)])
     assert buffer.evict(at(0)) == {make_group(draw).id: CAPACITY for draw in range(3)}
 
 
-def test_fifo_hands_out_what_waits_longest_and_the_used_after_all_others() -> None:
+def test_fifo_draws_unused_groups_first() -> None:
     buffer = made(order=Order.FIFO, max_uses=2)
     buffer.add([make_group(draw) for draw in range(3)])
     assert draws(buffer.sample(2, at(0)).groups) == [0, 1]
@@ -121,7 +121,7 @@ def test_fifo_hands_out_what_waits_longest_and_the_used_after_all_others() -> No
     assert draws(buffer.sample(3, at(2)).groups) == [3, 2]
 
 
-def test_quotas_are_kept_over_draws_and_a_short_source_leaves_its_share() -> None:
+def test_quotas_hold_over_draws() -> None:
     buffer = made(quotas={"math": 0.5, "code": 0.3}, max_uses=1)
     for draw in range(60):
         buffer.add([from_source(("math", "code", "chat")[draw % 3], draw)])
@@ -133,7 +133,7 @@ def test_quotas_are_kept_over_draws_and_a_short_source_leaves_its_share() -> Non
     assert len(buffer) == 0
 
 
-def test_weights_anneal_to_full_correction() -> None:
+def test_beta_anneals_to_full_correction() -> None:
     buffer = made(max_uses=10_000, alpha=1.0, beta=0.0, beta_rollouts=10, max_staleness=100_000, normalize=False)
     groups = [make_group(draw) for draw in range(40)]
     buffer.add(groups)
@@ -167,7 +167,7 @@ def test_normalised_weights_scale_down_only() -> None:
         ({"reward": 1.0, "difficulty": 1.0}, make_group(0, rewards=(1.0, 1.0)), make_group(1, rewards=(1.0, 0.0))),
     ],
 )
-def test_each_score_and_their_product_decide_what_is_drawn(scores: dict[str, float], low: Group, high: Group) -> None:
+def test_scores_decide_what_is_drawn(scores: dict[str, float], low: Group, high: Group) -> None:
     for groups in ([low, high], [high, low]):
         buffer = made(scores=scores, alpha=4.0, epsilon=1e-3, max_staleness=100_000)
         buffer.add(groups)
@@ -200,7 +200,7 @@ def play(buffer: PriorityBuffer, steps: Sequence[tuple[int, int, float, bool]], 
 
 @given(ORDERS, st.lists(STEP, max_size=14), st.integers(0, 14), st.booleans())
 @settings(max_examples=150, deadline=None)
-def test_a_saved_buffer_continues_exactly_wherever_it_was_cut(
+def test_saved_buffer_resumes_exactly(
     order: Order, steps: list[tuple[int, int, float, bool]], cut: int, quotas: bool
 ) -> None:
     chosen: dict[str, object] = {
@@ -222,7 +222,7 @@ def test_a_saved_buffer_continues_exactly_wherever_it_was_cut(
     assert again.state_dict() == buffer.state_dict()
 
 
-def test_the_seed_decides() -> None:
+def test_draws_depend_on_the_seed() -> None:
     steps = [(6, 3, 1.0, True)] * 6
     assert play(made(3), steps, 0) == play(made(3), steps, 0)
     assert play(made(3), steps, 0) != play(made(4), steps, 0)

@@ -52,20 +52,20 @@ def assert_follows(counts: Counter[frozenset[int]], chances: dict[frozenset[int]
 
 
 @table("alpha, want", product([0.0, 0.6], [1, 2, 4]))
-def test_draws_follow_the_law(alpha: float, want: int) -> None:
+def test_draws_follow_the_distribution(alpha: float, want: int) -> None:
     shelf, random = shelf_of(alpha), np.random.default_rng(7)
     counts = Counter(frozenset(shelf.draw(want, random)[0].tolist()) for _ in range(DRAWS))
     assert_follows(counts, chance_of_sets(masses_of(alpha), want))
 
 
-def test_the_check_finds_a_law_that_is_slightly_wrong() -> None:
+def test_chi_squared_check_detects_a_wrong_distribution() -> None:
     shelf, random = shelf_of(0.8), np.random.default_rng(7)
     counts = Counter(frozenset(shelf.draw(2, random)[0].tolist()) for _ in range(DRAWS))
     with pytest.raises(AssertionError, match="chi-squared"):
         assert_follows(counts, chance_of_sets(masses_of(0.6), 2))
 
 
-def test_few_of_many_follow_the_law_too() -> None:
+def test_few_of_many_follow_the_distribution() -> None:
     """Of many places, draws come from the tree; of few, every clock is rung. Both are one law."""
     random = np.random.default_rng(3)
     priorities = np.sort(random.random(64) + 0.1)[::-1]
@@ -88,7 +88,7 @@ def estimates(shelf: ProportionalShelf, values: Floats, want: int, draws: int) -
 
 
 @table("want", [1, 3, 5])
-def test_weights_take_the_bias_out_of_a_mean(want: int) -> None:
+def test_weights_remove_bias(want: int) -> None:
     values = np.array([3.0, -1.0, 4.0, 1.0, -5.0, 9.0])
     found = estimates(shelf_of(1.0), values, want, DRAWS)
     error = found.std() / DRAWS**0.5
@@ -96,14 +96,14 @@ def test_weights_take_the_bias_out_of_a_mean(want: int) -> None:
     assert error < 0.2
 
 
-def test_weights_take_the_bias_out_of_few_of_many() -> None:
+def test_weights_remove_bias_for_few_of_many() -> None:
     random = np.random.default_rng(5)
     priorities, values = (random.random(300) + 0.05) ** 3, random.normal(size=300) + 1.0
     found = estimates(shelf_of(1.0, priorities.tolist()), values + priorities, 20, 2_000)
     assert abs(found.mean() - (values + priorities).mean()) < 4 * found.std() / 2_000**0.5
 
 
-def test_a_draw_of_all_weighs_each_the_same() -> None:
+def test_drawing_all_has_equal_weights() -> None:
     places, weights = shelf_of(1.0).draw(9, np.random.default_rng(0))
     assert (sorted(places.tolist()), weights.tolist()) == ([0, 1, 2, 3, 4, 5], [1.0] * 6)
 
@@ -119,7 +119,7 @@ def test_any_priorities_give_distinct_places_and_finite_weights(keys: list[float
     assert (weights > 0).all()
 
 
-def test_where_one_place_has_all_the_mass_the_others_are_still_drawn_alike() -> None:
+def test_dominant_place_leaves_others_uniform() -> None:
     """What the tree gives must be finished by ringing every clock."""
     law, random, counts = shelf_of(1.0, [1e9, *([1.0] * 63)]), np.random.default_rng(2), np.zeros(64)
     chances = np.zeros(64)

@@ -14,7 +14,7 @@ MASSES = st.floats(0.0, 1e6, allow_subnormal=False)
 @given(
     st.integers(1, 40), st.lists(st.tuples(st.integers(0, 39), MASSES), max_size=30), st.floats(0, 1, exclude_max=True)
 )
-def test_it_finds_the_place_that_a_running_sum_finds(size: int, changes: list[tuple[int, float]], share: float) -> None:
+def test_sum_tree_matches_a_running_sum(size: int, changes: list[tuple[int, float]], share: float) -> None:
     tree, plain = SumTree(size), [0.0] * tree_size(size)
     for place, mass in changes:
         plain[place % size] = mass
@@ -32,7 +32,7 @@ def tree_size(size: int) -> int:
     return SumTree(size).size
 
 
-def test_a_large_tree_has_levels_below_its_bisected_top() -> None:
+def test_large_sum_tree_matches_a_running_sum() -> None:
     random = np.random.default_rng(0)
     tree, masses = SumTree(20_000), random.random(20_000) * (random.random(20_000) < 0.3)
     tree.put_all(masses)
@@ -45,7 +45,7 @@ def test_a_large_tree_has_levels_below_its_bisected_top() -> None:
     assert (tree.masses(places) > 0).all()
 
 
-def test_many_changes_leave_no_rounding_behind() -> None:
+def test_sum_tree_accumulates_no_rounding() -> None:
     random = np.random.default_rng(1)
     tree, fresh = SumTree(8192), SumTree(8192)
     for _ in range(200):
@@ -59,7 +59,7 @@ def test_many_changes_leave_no_rounding_behind() -> None:
     st.lists(st.floats(0.01, 1.0), min_size=1, max_size=4),
     st.lists(st.tuples(st.integers(0, 40), st.lists(st.integers(0, 30), min_size=5, max_size=5)), max_size=12),
 )
-def test_a_split_is_never_short_while_anything_is_held(parts: list[float], asked: list[tuple[int, list[int]]]) -> None:
+def test_quota_split_uses_all_available(parts: list[float], asked: list[tuple[int, list[int]]]) -> None:
     scale = max(1.0, sum(parts)) * 1.000001
     quotas = Quotas({str(number): part / scale for number, part in enumerate(parts)})
     for want, held in asked:
@@ -69,7 +69,7 @@ def test_a_split_is_never_short_while_anything_is_held(parts: list[float], asked
         assert all(0 <= count <= have for count, have in zip(counts, held, strict=True))
 
 
-def test_fractions_add_up_over_draws() -> None:
+def test_quota_fractions_add_up() -> None:
     quotas, total = Quotas({"math": 0.55, "code": 0.25}), np.zeros(3)
     for _ in range(100):
         total += quotas.split(3, [50, 50, 50])

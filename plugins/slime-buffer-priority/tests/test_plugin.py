@@ -19,12 +19,12 @@ def test_offering_imports_no_numpy() -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_the_ledger_is_told_how_often_a_group_is_used() -> None:
+def test_ledger_knows_the_replay_settings() -> None:
     (spec,) = slime_buffers()
     assert spec.replay(PrioritySettings(max_uses=5, replay_ratio=2.5)) == Replay(max_uses=5, ratio=2.5, max_staleness=8)
 
 
-def test_a_loss_can_read_how_often_a_group_is_trained_on() -> None:
+def test_replay_count_column() -> None:
     (spec,) = slime_batch_transforms()
     transform, context = ReplayColumns(Settings(), Setup(_nothing, 0)), ShapeContext(0, ())
     group = Group(GroupId("kit", 0, 0, 0), [make_sample(reward=1.0)])
@@ -51,6 +51,6 @@ def _nothing(role: str, name: str, **settings: object) -> object:
         ({"epsilon": 0.0}, "greater than 0"),
     ],
 )
-def test_what_cannot_be_is_refused(given: dict[str, object], says: str) -> None:
+def test_invalid_settings_are_refused(given: dict[str, object], says: str) -> None:
     with pytest.raises(ValidationError, match=says.replace("(", r"\(")):
         PrioritySettings.model_validate(given)

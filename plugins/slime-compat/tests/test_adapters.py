@@ -44,11 +44,11 @@ def test_a_number_is_a_score(path: str) -> None:
     assert verdict(f"{path}custom_rm") == Score(1.0)
 
 
-def test_args_come_from_the_run_file(path: str) -> None:
+def test_args_are_read_from_the_run_file(path: str) -> None:
     assert verdict(f"{path}rm_that_reads_args", args={"right": 0.25}) == Score(0.25)
 
 
-def test_an_argument_that_is_missing_says_what_to_write(path: str) -> None:
+def test_missing_argument_names_the_setting(path: str) -> None:
     with pytest.raises(AttributeError, match=r"stands under \[reward\.rm\.args\] .* Write right = \.\.\. there"):
         verdict(f"{path}rm_that_reads_args")
 
@@ -60,7 +60,7 @@ def test_a_dict_is_read_by_its_reward_key(path: str) -> None:
 
 
 @table("name, reason", [("rm_of_none", "none_reward"), ("rm_of_nan", "nan_reward"), ("rm_of_text", "str_reward")])
-def test_what_is_no_reward_is_unscored_with_its_reason(path: str, name: str, reason: str) -> None:
+def test_invalid_reward_is_unscored_with_a_reason(path: str, name: str, reason: str) -> None:
     assert verdict(f"{path}{name}") == Unscored(reason)
 
 
@@ -70,7 +70,7 @@ def test_a_group_reward_answers_in_order(path: str) -> None:
     assert asyncio.run(reward(samples, CONTEXT)) == [Score(0.0), Score(1.0), Score(0.0)]
 
 
-def test_a_group_reward_that_forgets_a_sample_is_an_error(path: str) -> None:
+def test_short_group_reward_is_an_error(path: str) -> None:
     reward = SlimeGroupReward(RewardSettings(path=f"{path}group_rm_that_forgets_one"))
     with pytest.raises(ContractError, match="expected 2 rewards in a list, got 1"):
         asyncio.run(reward([make_sample(), make_sample()], CONTEXT))
@@ -86,27 +86,25 @@ def test_a_dynamic_filter_keeps_and_drops(path: str) -> None:
     assert chosen(make_group(rewards=(1.0, 1.0)), FILTERED) == Drop("zero_std_1.0")
 
 
-def test_a_dynamic_filter_may_fall_back_or_answer_by_its_truth(path: str) -> None:
+def test_dynamic_filter_may_fall_back_or_return_a_bool(path: str) -> None:
     fallback = SlimeDynamicFilter(FunctionSettings(path=f"{path}dynamic_filter_with_fallback"))
     assert fallback(HELD[0], FILTERED) == KeepIfShort("short")
     plain = SlimeDynamicFilter(FunctionSettings(path=f"{path}dynamic_filter_that_says_false"))
     assert plain(HELD[0], FILTERED) == Drop("dynamic_filter")
 
 
-def test_samples_marked_in_place_are_removals_and_the_groups_stay_as_they_are(path: str) -> None:
+def test_marked_samples_are_removed_without_changing_groups(path: str) -> None:
     chosen = SlimeSampleFilter(FunctionSettings(path=f"{path}rollout_filter"))
     assert chosen(HELD[:2], FILTERED) == [Removal(group.id, 0, "remove_sample") for group in HELD[:2]]
     assert not any(sample.remove_sample for group in HELD for sample in group.samples)
 
 
-def test_what_a_buffer_filter_returns_is_taken_and_what_it_deletes_besides_is_dropped(path: str) -> None:
+def test_buffer_filter_takes_and_drops(path: str) -> None:
     assert select(f"{path}pop_first") == Selection(take=[0, 1], drop=[])
     assert select(f"{path}newest_and_forget_the_rest") == Selection(take=[2, 3], drop=[0, 1])
 
 
-def test_a_buffer_filter_that_does_not_delete_is_reported_once_and_works(
-    path: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_buffer_filter_without_deletion_warns_once(path: str, caplog: pytest.LogCaptureFixture) -> None:
     chosen = SlimeBufferFilter(FunctionSettings(path=f"{path}filter_that_does_not_delete"))
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
@@ -114,24 +112,24 @@ def test_a_buffer_filter_that_does_not_delete_is_reported_once_and_works(
     assert [record.message.count("trained on for ever") for record in caplog.records] == [1]
 
 
-def test_a_buffer_filter_that_returns_too_many_is_cut(path: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_oversized_buffer_filter_result_is_cut(path: str, caplog: pytest.LogCaptureFixture) -> None:
     assert select(f"{path}filter_that_returns_too_many") == Selection(take=[0, 1], drop=[])
     assert "returned 4 groups when 2 were wanted" in caplog.text
 
 
-def test_a_buffer_filter_that_returns_copies_is_an_error(path: str) -> None:
+def test_buffer_filter_copies_are_an_error(path: str) -> None:
     with pytest.raises(ContractError, match="not one of the buffer's own lists"):
         select(f"{path}filter_that_returns_copies")
 
 
-def test_flat_rewards_come_back_in_the_groups_shape_without_those_that_have_none(path: str) -> None:
+def test_flat_rewards_regain_group_shape(path: str) -> None:
     groups = [make_group(0, rewards=(0.0, 1.0)), make_group(1, rewards=(1.0, 2.0, 3.0))]
     shaper = SlimeRewardPostProcess(FunctionSettings(path=f"{path}post_process"))
     context = ShapeContext(0, rewards=[[0.0, 1.0], [None, 2.0, 3.0]])
     assert shaper(groups, context) == [[-1.5, -0.5], [None, 0.5, 1.5]]
 
 
-def test_a_list_that_lost_a_reward_is_an_error(path: str) -> None:
+def test_short_reward_list_is_an_error(path: str) -> None:
     shaper = SlimeRewardPostProcess(FunctionSettings(path=f"{path}post_process_that_drops_one"))
     with pytest.raises(ContractError, match="2 samples, 2 raw rewards, 1 rewards"):
         shaper([make_group()], ShapeContext(0, rewards=[[0.0, 1.0]]))

@@ -51,7 +51,7 @@ def test_no_flag_of_slime_is_missing() -> None:
 
 
 @of(Outcome.SAME)
-def test_a_flag_of_the_same_name_is_a_key(catalog: Catalog, flag: Flag) -> None:
+def test_flags_of_the_same_name_are_keys(catalog: Catalog, flag: Flag) -> None:
     assert flag.name in {*FAMILY_OF_KEY, *CHOOSES} or FlatKeys(catalog).owners_of(flag.name)
 
 
@@ -61,7 +61,7 @@ def taken(flag: Flag) -> Json:
 
 
 @of(Outcome.MAPPED)
-def test_a_flag_that_is_written_otherwise_is_taken_for_exactly_that(catalog: Catalog, flag: Flag) -> None:
+def test_mapped_flags_equal_their_keys(catalog: Catalog, flag: Flag) -> None:
     """The same configuration as of the keys that the page says."""
     if flag.asks:
         return  # told, as the trainer has it or not
@@ -72,13 +72,13 @@ def test_a_flag_that_is_written_otherwise_is_taken_for_exactly_that(catalog: Cat
     assert by_slimes_name.to_dict() == parse_config(merge(before, _written(flag)), catalog).to_dict()
 
 
-def test_what_it_means_and_what_stands_there_must_agree(catalog: Catalog) -> None:
+def test_mapped_flag_must_agree_with_the_key(catalog: Catalog) -> None:
     with pytest.raises(ConfigError, match=r"rm_type = 'math' contradicts reward.use = 'dapo': give one of them"):
         parse_config({**LEAST, "reward": {"use": "dapo"}, "rm_type": "math"}, catalog)
     parse_config({**LEAST, "reward": {"use": "math"}, "rm_type": "math"}, catalog)
 
 
-def test_a_value_that_means_no_more_than_nearly_the_same_is_told(catalog: Catalog) -> None:
+def test_approximate_mappings_are_refused(catalog: Catalog) -> None:
     with pytest.raises(ConfigError, match=r"^unknown key 'custom_tis_function_path'"):
         parse_config({**LEAST, "reward": {"use": "math"}, "custom_tis_function_path": "mine.tis"}, catalog)
     with pytest.raises(ConfigError, match=r"^unknown key 'rollout_seed'"):
@@ -86,7 +86,7 @@ def test_a_value_that_means_no_more_than_nearly_the_same_is_told(catalog: Catalo
 
 
 @of(Outcome.TOLD, Outcome.ALWAYS, Outcome.REFUSED)
-def test_any_other_flag_is_answered(catalog: Catalog, flag: Flag) -> None:
+def test_other_flags_get_advice(catalog: Catalog, flag: Flag) -> None:
     if flag.asks and FlatKeys(catalog).owners_of(flag.name):
         return  # the trainer has it
     with pytest.raises(ConfigError) as raised:
@@ -102,7 +102,7 @@ def test_any_other_flag_is_answered(catalog: Catalog, flag: Flag) -> None:
 
 
 @table("flag", [each for each in flags().values() if each.key or each.set])
-def test_what_a_flag_becomes_is_accepted(installed: Installed, flag: Flag) -> None:
+def test_mapped_values_are_accepted(installed: Installed, flag: Flag) -> None:
     """Its example, or what it sets, in a run file that is accepted but for it."""
     installed.check(merge({"reward": {"use": "math"}}, {**LEAST, **_written(flag)}))
 
@@ -128,24 +128,24 @@ def _written(flag: Flag) -> dict[str, Json]:
 
 
 @of(*Outcome)
-def test_the_row_says_something(flag: Flag) -> None:
+def test_each_row_has_advice(flag: Flag) -> None:
     assert flag.outcome is Outcome.SAME or advice(flag) or key_of(flag)
     assert not (flag.always and flag.refused)
 
 
 @pytest.mark.parametrize("name", ["cpu_offloading", "hidden_dropout", "fp16"])
-def test_what_megatron_has_and_the_trainer_does_not_is_refused_in_its_words(installed: Installed, name: str) -> None:
+def test_unsupported_megatron_flags_are_refused(installed: Installed, name: str) -> None:
     refused = installed.refusal("trainer", "megatron", name, True)
     assert f"trainer.megatron.{name}" in refused or f"{name} of megatron-core's" in refused
 
 
-def test_arguments_of_sglang_are_those_of_the_installed_one(installed: Installed) -> None:
+def test_sglang_flags_are_checked_by_the_plugin(installed: Installed) -> None:
     assert installed.refusal("engine", "sglang", "sglang_mem_fraction_static", 0.7) == ""
     assert "mem_fraction_static" in installed.refusal("engine", "sglang", "sglang_mem_fraction_statik", 0.7)
     assert "follows from hf_checkpoint" in installed.refusal("engine", "sglang", "sglang_model_path", "m")
 
 
-def test_the_page_is_what_the_tables_say() -> None:
+def test_flags_page_is_current() -> None:
     page = runpy.run_path(str(ROOT / "tools" / "slime_flags.py"))["page"]()
     assert page == (ROOT / "docs" / "reference" / "slime-flags.md").read_text("utf-8"), (
         "tools/slime_flags.py --write writes it"

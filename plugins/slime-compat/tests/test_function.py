@@ -26,19 +26,19 @@ def test_a_dotted_path_and_a_file_name_the_same_function(path: str) -> None:
         ("math", "is a module; slime calls it as"),
     ],
 )
-def test_what_slime_could_not_call_is_refused_at_once(path: str, name: str, told: str) -> None:
+def test_uncallable_function_is_refused(path: str, name: str, told: str) -> None:
     with pytest.raises(PluginError, match=told):
         load(f"{path}{name}", CALL, is_async=True)
 
 
-def test_a_module_that_is_not_there_is_named() -> None:
+def test_missing_module_is_named() -> None:
     with pytest.raises(PluginError, match="No module named 'nowhere'"):
         load("nowhere.rm", CALL, is_async=True)
     with pytest.raises(PluginError, match=r"there is no file nowhere\.py"):
         load("nowhere.py:rm", CALL, is_async=True)
 
 
-def test_a_module_of_slime_that_is_not_offered_says_what_is(path: str) -> None:
+def test_missing_slime_module_lists_modules(path: str) -> None:
     load(f"{path}custom_rm", CALL, is_async=True)
     with pytest.raises(ModuleNotFoundError, match=r"slime-compat has no slime\.ray; it has slime\.utils\.types"):
         __import__("slime.ray.rollout")

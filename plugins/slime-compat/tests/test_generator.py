@@ -21,7 +21,7 @@ def run(path: str, engine: ScriptedEngine | None = None, *, evaluation: bool = F
     return asyncio.run(generator(make_pending(prompt="ab"), context))
 
 
-def test_a_function_that_posts_to_the_router_is_served_by_the_engine(path: str) -> None:
+def test_router_posts_reach_the_engine(path: str) -> None:
     engine = ScriptedEngine()
     (sample,) = run(f"{path}custom_generate", engine)
     assert type(sample) is Sample
@@ -32,26 +32,26 @@ def test_a_function_that_posts_to_the_router_is_served_by_the_engine(path: str) 
     assert (sample.weight_versions, sample.status) == (["7"], Status.COMPLETED)
 
 
-def test_the_finish_reason_arrives(path: str) -> None:
+def test_finish_reason_is_returned(path: str) -> None:
     (sample,) = run(f"{path}custom_generate", ScriptedEngine(finish=FinishReason.LENGTH))
     assert sample.status is Status.TRUNCATED
 
 
 @table("evaluation", [True, False])
-def test_evaluation_is_passed_to_who_names_it(path: str, *, evaluation: bool) -> None:
+def test_evaluation_argument_is_passed(path: str, *, evaluation: bool) -> None:
     (sample,) = run(f"{path}generate_that_is_told_of_evaluation", evaluation=evaluation)
     assert sample.metadata["evaluated"] is evaluation
     assert not list(sample.problems())
 
 
-def test_several_samples_of_one_rollout_are_several(path: str) -> None:
+def test_function_may_return_several_samples(path: str) -> None:
     made = run(f"{path}generate_twice")
     assert len(made) == 2
     assert {sample.rollout_id for sample in made} == {0}
     assert not [problem for sample in made for problem in sample.problems()]
 
 
-def test_samples_generated_at_once_have_endpoints_of_their_own(path: str) -> None:
+def test_concurrent_samples_have_separate_endpoints(path: str) -> None:
     generator = SlimeGenerate(GenerateSettings(path=f"{path}custom_generate"))
     engine = ScriptedEngine()
 
@@ -64,14 +64,14 @@ def test_samples_generated_at_once_have_endpoints_of_their_own(path: str) -> Non
         assert sample.response[0] == chr(97 + (97 + number) % 26)
 
 
-def test_what_the_engine_role_lacks_is_refused_and_not_repeated(path: str) -> None:
+def test_unsupported_sampling_is_refused(path: str) -> None:
     with pytest.raises(RuntimeError, match=r"answered 400: .*stop_regex is not served; served are .*stop_token_ids"):
         run(f"{path}generate_with_a_stop_regex")
     with pytest.raises(RuntimeError, match=r"answered 400: .*repetition_penalty=3; expected over 0"):
         run(f"{path}generate_out_of_range")
 
 
-def test_sampling_is_asked_for_by_sglangs_names(path: str) -> None:
+def test_sampling_uses_sglang_names(path: str) -> None:
     engine = ScriptedEngine()
     generator = SlimeGenerate(GenerateSettings(path=f"{path}generate_with_much_sampling"))
     asyncio.run(generator(make_pending(prompt="a"), engine.context()))
@@ -86,6 +86,6 @@ def test_a_response_without_log_probs_is_refused(path: str) -> None:
         run(f"{path}generate_without_log_probs")
 
 
-def test_something_else_than_samples_is_refused(path: str) -> None:
+def test_non_sample_result_is_refused(path: str) -> None:
     with pytest.raises(ContractError, match="returned NoneType; slime takes a Sample"):
         run(f"{path}generate_nothing")

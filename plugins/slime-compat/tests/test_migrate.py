@@ -118,7 +118,7 @@ def launch(tmp_path: Path) -> Path:
     return written(tmp_path, LAUNCH, qwen3_4B=MODEL)
 
 
-def test_a_script_of_slimes_is_carried_whole(launch: Path) -> None:
+def test_slime_script_is_migrated_whole(launch: Path) -> None:
     migration = migrate(launch, {"NUM_GPUS": "8"})
     assert left(migration) == {}
     assert migration.is_whole
@@ -134,7 +134,7 @@ def test_a_script_of_slimes_is_carried_whole(launch: Path) -> None:
     assert server == {"mem_fraction_static": 0.7, "cuda_graph_bs_decode": [1, 2, 16, 24, 32]}
 
 
-def test_nothing_of_a_script_is_run(launch: Path) -> None:
+def test_migration_executes_nothing(launch: Path) -> None:
     migrate(launch, {})
     assert not (launch.parent / "was-run").exists()
 
@@ -145,7 +145,7 @@ def test_every_flag_is_accounted_for(launch: Path) -> None:
     assert flags <= {row.flag.split()[0] for row in migrate(launch, {"NUM_GPUS": "8"}).rows}
 
 
-def test_defaults_of_slime_that_are_others_here_are_written(tmp_path: Path) -> None:
+def test_differing_slime_defaults_are_written(tmp_path: Path) -> None:
     migration = of(tmp_path, f"python train.py {REST.replace('--n-samples-per-prompt 4', '')}")
     assert "n_samples_per_prompt = 1: advantage 'grpo' compares" in left(migration)["slime's"]
     values = migration.values
@@ -153,7 +153,7 @@ def test_defaults_of_slime_that_are_others_here_are_written(tmp_path: Path) -> N
     assert values["rollout_skip_special_tokens"] is False
 
 
-def test_what_only_running_it_would_tell_is_named_by_line(launch: Path) -> None:
+def test_values_known_only_at_run_time_are_named_by_line(launch: Path) -> None:
     migration = migrate(launch, {})
     assert left(migration) == {
         "--actor-num-gpus-per-node": "line 5: only running `nvidia-smi -L | wc -l` would tell; "
@@ -176,7 +176,7 @@ def test_what_only_running_it_would_tell_is_named_by_line(launch: Path) -> None:
         ("python train.py --lr many", "it takes a number, and is given 'many'"),
     ],
 )
-def test_what_a_value_hangs_on_is_said(tmp_path: Path, text: str, said: str) -> None:
+def test_unknown_value_names_its_cause(tmp_path: Path, text: str, said: str) -> None:
     assert said in left(of(tmp_path, text))["--lr"]
 
 
@@ -193,11 +193,11 @@ def test_what_a_value_hangs_on_is_said(tmp_path: Path, text: str, said: str) -> 
         ("python train.py --lr 1 --lr 0.75", 0.75),
     ],
 )
-def test_what_can_be_told_is_told(tmp_path: Path, text: str, lr: float) -> None:
+def test_shell_values_are_evaluated(tmp_path: Path, text: str, lr: float) -> None:
     assert of(tmp_path, f"{text} {REST}").values["lr"] == lr
 
 
-def test_functions_of_slime_are_mapped(tmp_path: Path) -> None:
+def test_slime_functions_are_mapped(tmp_path: Path) -> None:
     flags = (
         "--custom-generate-function-path my.gen --dynamic-sampling-filter-path "
         "slime.rollout.filter_hub.dynamic_sampling_filters.check_reward_nonzero_std --use-tis "
@@ -211,13 +211,13 @@ def test_functions_of_slime_are_mapped(tmp_path: Path) -> None:
     assert values["rollout_policy"] == "async"
 
 
-def test_a_group_reward_moves_with_its_function(tmp_path: Path) -> None:
+def test_group_reward_keeps_its_function(tmp_path: Path) -> None:
     migration = of(tmp_path, f"python train.py --group-rm --custom-rm-path my.rm --reward-key score {REST[:-15]}")
     assert migration.get("group_reward") == {"use": "group_rm", "group_rm": {"path": "my.rm", "reward_key": "score"}}
     assert "reward" not in migration.values
 
 
-def test_a_finetuning_is_one(tmp_path: Path) -> None:
+def test_sft_script_becomes_a_finetuning(tmp_path: Path) -> None:
     rest = REST.replace("--rm-type math", "--input-key messages --loss-type sft_loss")
     sft = "--rollout-function-path slime.rollout.sft_rollout.generate_rollout --disable-compute-advantages-and-returns"
     migration = of(tmp_path, f"python train.py {rest} {sft} --debug-train-only")
@@ -227,7 +227,7 @@ def test_a_finetuning_is_one(tmp_path: Path) -> None:
     assert "debug_train_only" not in migration.values
 
 
-def test_evaluation_sets_come_from_their_file(tmp_path: Path) -> None:
+def test_evaluation_sets_are_read_from_their_file(tmp_path: Path) -> None:
     (tmp_path / "eval.yaml").write_text(
         "eval:\n  defaults: {top_p: 0.7}\n  datasets:\n"
         "  - {name: aime, path: /a.jsonl, rm_type: math, n_samples_per_eval_prompt: 16}\n"
@@ -280,17 +280,17 @@ EXPERTS = "--tensor-model-parallel-size 2 --expert-model-parallel-size 2 --actor
         ("--rollout-seed 1 --seed 2", Fate.LEFT_OUT, "contradicts seed = "),
     ],
 )
-def test_each_flag_has_its_fate_and_a_reason(tmp_path: Path, flag: str, fate: Fate, said: str) -> None:
+def test_flags_have_an_outcome_and_a_reason(tmp_path: Path, flag: str, fate: Fate, said: str) -> None:
     rows = of(tmp_path, f"python train.py {REST} {flag}").of(fate)
     assert [row.here for row in rows if row.flag.split()[0] in flag and said in row.here], rows
 
 
-def test_a_missing_backslash_is_pointed_at(tmp_path: Path) -> None:
+def test_missing_backslash_is_suggested(tmp_path: Path) -> None:
     migration = of(tmp_path, f"python train.py \\\n  --lr 1\n  --num-rollout 3 {REST}")
     assert any("is a \\ missing before it?" in row.flag for row in migration.of(Fate.LEFT_OUT))
 
 
-def test_the_environment_is_told_without_secrets(launch: Path) -> None:
+def test_environment_is_reported_without_secrets(launch: Path) -> None:
     (said,) = [row.here for row in migrate(launch, {"NUM_GPUS": "8"}).rows if row.flag == "--runtime-env-json"]
     assert said.endswith("PYTHONPATH=/data/Megatron-LM/, API_KEY, GPUS=8")
     assert "verysecret" not in "\n".join(report(migrate(launch, {"NUM_GPUS": "8"})))
@@ -304,12 +304,12 @@ def test_the_environment_is_told_without_secrets(launch: Path) -> None:
         ("x=\0", "is not a shell script"),
     ],
 )
-def test_a_script_that_says_no_training_is_refused(tmp_path: Path, text: str, said: str) -> None:
+def test_script_without_training_is_refused(tmp_path: Path, text: str, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         of(tmp_path, text)
 
 
-def test_the_command_writes_the_file_and_says_by_its_exit_whether_it_is_whole(
+def test_command_writes_the_file_and_exits_by_completeness(
     launch: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "run.toml"

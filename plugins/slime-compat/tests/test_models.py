@@ -23,12 +23,12 @@ def written(folder: Path, text: str) -> Path:
     return folder
 
 
-def test_all_models_of_slime_are_there_with_their_sizes() -> None:
+def test_all_slime_models_are_listed() -> None:
     assert len(model_types()) == 39
     assert all({"num_hidden_layers", "hidden_size"} <= {*sizes} for sizes in model_types().values())
 
 
-def test_a_directory_of_that_model_is_taken(tmp_path: Path) -> None:
+def test_matching_model_directory_is_accepted(tmp_path: Path) -> None:
     check_model_type("qwen3-4B", written(tmp_path, json.dumps(QWEN3_4B)))
     check_model_type("qwen3-4B", written(tmp_path, json.dumps({"text_config": QWEN3_4B})))
     check_model_type("deepseek-v3", written(tmp_path, '{"n_routed_experts": 256}'))
@@ -43,7 +43,7 @@ def test_a_directory_of_that_model_is_taken(tmp_path: Path) -> None:
         ("deepseek-v3", {"n_routed_experts": 64}, "num_experts 256, and 64 there"),
     ],
 )
-def test_another_model_is_refused_and_named(tmp_path: Path, name: str, config: dict[str, Json], said: str) -> None:
+def test_mismatched_model_is_refused(tmp_path: Path, name: str, config: dict[str, Json], said: str) -> None:
     with pytest.raises(ConfigError) as raised:
         check_model_type(name, written(tmp_path, json.dumps(config)))
     assert said in str(raised.value)
@@ -54,6 +54,6 @@ def test_a_directory_without_a_configuration_is_refused(tmp_path: Path) -> None:
         check_model_type("glm4-9B", tmp_path)
 
 
-def test_a_name_is_found_by_the_sizes() -> None:
+def test_model_types_are_found_by_size() -> None:
     assert "qwen3-4B" in fitting(QWEN3_4B)
     assert fitting({}) == ()

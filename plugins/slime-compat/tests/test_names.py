@@ -41,12 +41,12 @@ def said(catalog: Catalog, name: str, value: Json = 1) -> str:
 
 
 @table("key, names", [row.split(":") for row in TOLD.split(";")])
-def test_no_name_that_was_told_is_forgotten(catalog: Catalog, key: str, names: str) -> None:
+def test_suggested_names_are_kept(catalog: Catalog, key: str, names: str) -> None:
     for name in names.split():
         assert said(catalog, name) == f"unknown key {name!r}. Did you mean {key.strip()!r}?"
 
 
-def test_names_are_none_of_ours_and_lead_to_one_of_ours_or_of_a_plugins(catalog: Catalog) -> None:
+def test_foreign_names_lead_to_known_keys(catalog: Catalog) -> None:
     ours = {*FAMILY_OF_KEY, *SELECTABLE, *CHOOSES, *FlatKeys(catalog).owners}
     names = list(foreign_names())
     assert {*catalog.foreign_names} >= {*names}
@@ -55,13 +55,13 @@ def test_names_are_none_of_ours_and_lead_to_one_of_ours_or_of_a_plugins(catalog:
     assert [each.key for each in names if each.key not in {"", *ours} and not package_of_key(each.key)[0]] == []
 
 
-def test_every_framework_is_there_and_no_name_twice_in_one() -> None:
+def test_foreign_names_are_unique_per_framework() -> None:
     names = [(each.framework, each.name) for each in foreign_names()]
     assert {framework for framework, _ in names} == {"slime", "TRL", "verl", "OpenRLHF", "peft", ""}
     assert len(names) == len({*names})
 
 
-def test_a_flag_of_slimes_is_answered_with_what_does_the_same(catalog: Catalog) -> None:
+def test_slime_flags_name_their_equivalent(catalog: Catalog) -> None:
     assert said(catalog, "global_batch_size") == (
         "unknown key 'global_batch_size'. It is slime's: num_steps_per_rollout is rollout_batch_size * "
         "n_samples_per_prompt / global_batch_size."
@@ -69,7 +69,7 @@ def test_a_flag_of_slimes_is_answered_with_what_does_the_same(catalog: Catalog) 
     assert "calls the function as slime does." in said(catalog, "group_rm", True)
 
 
-def test_a_value_is_told_as_well_where_it_differs(catalog: Catalog) -> None:
+def test_differing_values_are_translated(catalog: Catalog) -> None:
     assert said(catalog, "lr_scheduler_type", "inverse_sqrt") == (
         "unknown key 'lr_scheduler_type'. Did you mean 'lr_decay_style'? TRL's 'inverse_sqrt' is "
         "'inverse-square-root' here."
@@ -78,7 +78,7 @@ def test_a_value_is_told_as_well_where_it_differs(catalog: Catalog) -> None:
 
 
 @table("each", [each for each in foreign_names() if each.values])
-def test_the_values_are_those_of_the_key(catalog: Catalog, each: ForeignName) -> None:
+def test_translated_values_are_accepted(catalog: Catalog, each: ForeignName) -> None:
     optional = {"lr_wsd_decay_iters": 1} if "WSD" in each.values.values() else {}
     for value in each.values.values():
         chosen: Json = {"use": value} if each.key in SELECTABLE else value

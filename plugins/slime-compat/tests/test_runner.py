@@ -26,7 +26,7 @@ def keys(**fields: object) -> dict[str, Json]:
     return run_file_keys(made(**fields), 3)
 
 
-def test_a_cluster_is_the_launchers_to_reach() -> None:
+def test_ray_address_selects_the_ray_launcher() -> None:
     assert keys(ray_address="head:6379")["launcher"] == {"use": "ray", "ray": {"address": "head:6379"}}
 
 
@@ -39,7 +39,7 @@ def test_evaluation_and_saving_are_fields_too() -> None:
     )
 
 
-def test_it_is_found_in_the_core() -> None:
+def test_slime_runner_is_exported_by_the_core() -> None:
     assert slime_core.SlimeRunner is SlimeRunner
 
 
@@ -63,18 +63,18 @@ def test_it_is_found_in_the_core() -> None:
         ),
     ],
 )
-def test_what_is_wrong_is_said_when_it_is_made(fields: dict[str, object], said: str) -> None:
+def test_invalid_fields_are_refused_at_construction(fields: dict[str, object], said: str) -> None:
     with pytest.raises(ConfigError) as raised:
         made(**fields)
     assert said in str(raised.value)
 
 
-def test_all_that_is_missing_is_said_at_once() -> None:
+def test_missing_fields_are_listed_together() -> None:
     with pytest.raises(ConfigError, match="exp_id is required; model_dir is required; data_path is required"):
         SlimeRunner()
 
 
-def test_fields_of_the_toolkit_become_keys() -> None:
+def test_toolkit_fields_become_keys() -> None:
     found = keys(num_gpus=4, tp_size=2, rollout_batch_size=16, lr=2e-6, max_tokens_per_gpu=4096, adam_beta2=0.9)
     assert (found["num_rollout"], found["rollout_batch_size"], found["lr"], found["adam_beta2"]) == (3, 16, 2e-6, 0.9)
     assert (found["actor_num_gpus_per_node"], found["rollout_num_gpus_per_engine"], found["colocate"]) == (4, 2, True)
@@ -90,7 +90,7 @@ def test_fields_of_the_toolkit_become_keys() -> None:
     assert found["engine"] == {"use": "sglang", "sglang": {"server": {"mem_fraction_static": 0.7}}}
 
 
-def test_an_agents_fields_become_the_remote_generators() -> None:
+def test_agent_fields_configure_agent_remote() -> None:
     found = keys(**AGENT, acr_timeout=60, acr_tps_limit=5, max_concurrent=7, gateway_port=0, model_id="policy")
     assert found["reward"] == {"use": "environment"}
     assert found["generator"] == {
@@ -110,11 +110,11 @@ def test_an_agents_fields_become_the_remote_generators() -> None:
     assert keys(reward_postprocessing="identity")["rewards_normalization"] is False
 
 
-def test_without_gpus_the_local_parts_run() -> None:
+def test_no_gpus_means_local_plugins() -> None:
     assert not {"trainer", "engine", "colocate"} & keys(num_gpus=0).keys()
 
 
-def test_a_dry_run_starts_nothing_and_tells_what_has_no_effect(tmp_path: Path) -> None:
+def test_dry_run_starts_nothing_and_lists_unused_fields(tmp_path: Path) -> None:
     told = made(run_dir=tmp_path / "runs", renderer_family="qwen", num_gpus=8).dry_run(5)
     assert "num_rollout = 5" in told.run_file
     assert told.notes == ("renderer_family: the model's own chat template renders",)
@@ -136,7 +136,7 @@ def test_a_dry_run_starts_nothing_and_tells_what_has_no_effect(tmp_path: Path) -
         ("k: " + "[" * 500 + "]" * 500, "is nested too deeply"),
     ],
 )
-def test_a_file_that_is_wrong_is_named(tmp_path: Path, text: str, said: str) -> None:
+def test_invalid_yaml_is_named(tmp_path: Path, text: str, said: str) -> None:
     path = tmp_path / "runner.yaml"
     path.write_text(text, "utf-8")
     with pytest.raises(ConfigError) as raised:
@@ -153,7 +153,7 @@ def test_a_file_that_is_wrong_is_named(tmp_path: Path, text: str, said: str) -> 
         ({"reward": "maths"}, "Did you mean 'math'?"),
     ],
 )
-def test_what_cannot_run_is_refused_before_anything_starts(
+def test_unusable_run_is_refused_early(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fields: dict[str, object], said: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -164,6 +164,6 @@ def test_what_cannot_run_is_refused_before_anything_starts(
 
 
 @table("count", [0, True, "3"])
-def test_rollouts_are_counted_by_a_number(count: object) -> None:
+def test_rollout_count_must_be_a_positive_integer(count: object) -> None:
     with pytest.raises(ConfigError, match="num_rollout = "):
         made().train(count)  # type: ignore[arg-type]

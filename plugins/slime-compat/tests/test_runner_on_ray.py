@@ -14,7 +14,7 @@ NOBODY = "127.0.0.1:9"
 
 
 @pytest.mark.cluster
-def test_a_cluster_is_joined_and_goes_on_without_the_run(home: Path, small: Small) -> None:
+def test_joined_cluster_outlives_the_run(home: Path, small: Small) -> None:
     pytest.importorskip("slime_local")
     pytest.importorskip("slime_launcher_ray")
     import sys
@@ -29,7 +29,7 @@ def test_a_cluster_is_joined_and_goes_on_without_the_run(home: Path, small: Smal
                 assert small(ray_address=cluster.address, exp_id=exp_id).train(1).outcome is Outcome.DONE
 
 
-def test_a_cluster_that_does_not_answer_is_named_and_nothing_is_begun(small: Small) -> None:
+def test_unreachable_cluster_is_named(small: Small) -> None:
     pytest.importorskip("slime_launcher_ray")
     pytest.importorskip("slime_local")
     runner = small(ray_address=NOBODY)

@@ -29,7 +29,7 @@ def here(home: Path, small: Callable[..., SlimeRunner]) -> Callable[..., SlimeRu
     return partial(small, exp_id="digits", reward=f"{home / 'digits.py'}:digits", **sizes)
 
 
-def test_one_that_is_stopped_goes_on_to_its_end_and_raises_the_reward(here: Callable[..., SlimeRunner]) -> None:
+def test_stopped_run_resumes_and_learns(here: Callable[..., SlimeRunner]) -> None:
     runner = here(exp_id="long")
     with ThreadPoolExecutor() as threads:
         trained = threads.submit(runner.train, num_rollout=6)
@@ -59,7 +59,7 @@ def test_one_that_is_stopped_goes_on_to_its_end_and_raises_the_reward(here: Call
     assert later.status().outcome is Outcome.DONE
 
 
-def test_one_that_has_not_begun_is_new(here: Callable[..., SlimeRunner]) -> None:
+def test_unstarted_run_is_new(here: Callable[..., SlimeRunner]) -> None:
     runner = here(exp_id="never")
     assert runner.status().outcome is Outcome.NEW
     assert runner.logs() == ""
@@ -68,7 +68,7 @@ def test_one_that_has_not_begun_is_new(here: Callable[..., SlimeRunner]) -> None
         runner.resume()
 
 
-def test_one_that_fails_says_how_it_ended(home: Path, here: Callable[..., SlimeRunner]) -> None:
+def test_failed_run_reports_its_error(home: Path, here: Callable[..., SlimeRunner]) -> None:
     (home / "broken.jsonl").write_text("no row\n")
     runner = here(exp_id="broken", data_path=home / "broken.jsonl")
     with pytest.raises(ConfigError, match=r"slime train ended with 2; .*broken\.log has all[\s\S]*broken\.jsonl:1"):

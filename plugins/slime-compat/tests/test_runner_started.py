@@ -26,7 +26,7 @@ time.sleep(60)
 """Presses Ctrl-C of who has started it, and once more when that asked it to end."""
 
 
-def test_ctrl_c_asks_it_to_end_and_the_next_one_ends_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_first_ctrl_c_stops_gracefully_second_kills(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log, note = tmp_path / "run.log", tmp_path / "run.json"
     log.write_text("before\n")
     before = signal.getsignal(signal.SIGINT)
@@ -43,5 +43,5 @@ def test_ctrl_c_asks_it_to_end_and_the_next_one_ends_it(tmp_path: Path, capsys: 
     assert (left.status, left.begin, left.runs, left.stop()) == (7, len("before\n"), False, False)
 
 
-def test_nothing_was_started_where_nobody_left_a_note(tmp_path: Path) -> None:
+def test_missing_note_means_no_run(tmp_path: Path) -> None:
     assert read_note(tmp_path / "run.json") is None

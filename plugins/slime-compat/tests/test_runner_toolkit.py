@@ -44,7 +44,7 @@ def made(**fields: object) -> SlimeRunner:
     return SlimeRunner(**{**given, **fields})  # type: ignore[arg-type]
 
 
-def test_1_the_environment_has_cuda_and_wandb_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_has_cuda_and_wandb_follows_its_fields(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/bin")
     monkeypatch.setenv("WANDB_API_KEY", "verysecret")
     monkeypatch.delenv("LD_LIBRARY_PATH", raising=False)
@@ -59,32 +59,32 @@ def test_1_the_environment_has_cuda_and_wandb_is_asked_for(monkeypatch: pytest.M
 
 
 @table("suffix", [".yaml", ".yml"])
-def test_2_a_file_of_fields_reads_back(tmp_path: Path, suffix: str) -> None:
+def test_yaml_round_trips(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"runner{suffix}"
     runner = made(lr=1e-5, num_gpus=4, eval_prompt_data={"held out": "eval.jsonl"}, extra_flags=["--bf16"])
     path.write_text(runner.to_yaml(), "utf-8")
     assert SlimeRunner.from_yaml(path) == runner
 
 
-def test_4_extra_flags_come_last_and_as_they_are() -> None:
+def test_extra_flags_come_last_unchanged() -> None:
     flags = ["--lr", "1e-5", "--eval-interval", "5", "--custom 'odd' $HOME flag"]
     command = made(extra_flags=flags).dry_run().command
     assert command == (sys.executable, "-m", "slime_core", "train", "runs/first.toml", *flags)
 
 
-def test_names_and_defaults_are_the_toolkits() -> None:
+def test_names_and_defaults_equal_the_toolkit() -> None:
     found = {name: RunnerFields.model_fields[name].default for name in DEFAULTS}
     assert found == DEFAULTS
 
 
-def test_what_the_toolkits_defaults_make_is_accepted_by_the_plugins_that_it_names() -> None:
+def test_toolkit_defaults_are_accepted_by_the_plugins() -> None:
     for name in ("slime_agent_openai", "slime_engine_sglang", "slime_trainer_megatron", "boto3"):
         pytest.importorskip(name)
     runner = made(gateway_host="0.0.0.0", gateway_public_url="http://10.0.0.5:9090")
     Installed().check(run_file_keys(runner, 10))
 
 
-def test_every_field_is_on_the_page() -> None:
+def test_fields_page_is_current() -> None:
     root = Path(__file__).resolve().parents[3]
     page = runpy.run_path(str(root / "tools" / "runner_fields.py"))["page"]()
     assert page == (root / "docs" / "reference" / "runner-fields.md").read_text("utf-8"), (
@@ -95,7 +95,7 @@ def test_every_field_is_on_the_page() -> None:
 # Faults of what it is given: wrong types and unknown names are in test_runner.py.
 
 
-def test_what_the_environment_says_is_written_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_values_are_saved_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MY_BUCKET", "results-of-mine")
     monkeypatch.setenv("MY_KEY", "verysecret")
     path = tmp_path / "runner.yaml"
@@ -119,7 +119,7 @@ def test_what_the_environment_says_is_written_by_its_name(tmp_path: Path, monkey
 # Faults of what it does, §: each of these runs, or is refused, for real.
 
 
-def test_a_kl_that_nobody_weighs_is_not_computed() -> None:
+def test_zero_kl_coefficient_computes_no_kl() -> None:
     assert "use_kl_loss" not in run_file_keys(made(), 1)
     found = run_file_keys(made(kl_loss_coef=0.01), 1)
     assert (found["use_kl_loss"], found["kl_loss_type"], found["kl_loss_coef"]) == (True, "low_var_kl", 0.01)
@@ -133,7 +133,7 @@ def test_a_kl_that_nobody_weighs_is_not_computed() -> None:
         (["--learning-rate", "1e-5"], "Did you mean '--lr'?"),
     ],
 )
-def test_a_flag_that_is_gone_is_refused_and_not_swallowed(small: Small, flags: list[str], said: str) -> None:
+def test_removed_extra_flags_are_refused(small: Small, flags: list[str], said: str) -> None:
     runner = small(extra_flags=flags)
     with pytest.raises(ConfigError, match="slime train ended with 2") as raised:
         runner.train()

@@ -54,14 +54,14 @@ def draw(made: SlimeDataSource, count: int) -> list[str]:
     return [str(group.samples[0].prompt) for group in asyncio.run(made.draw(count))]
 
 
-def test_groups_have_identities_and_their_samples_numbers(path: str) -> None:
+def test_groups_and_samples_are_numbered(path: str) -> None:
     first, second = asyncio.run(source(f"{path}Counting").draw(2))
     assert first.id != second.id
     assert [(sample.group_index, sample.index) for sample in second.samples] == [(1, 0), (1, 1)]
     assert len({sample.rollout_id for group in (first, second) for sample in group.samples}) == 4
 
 
-def test_it_continues_where_its_state_was_taken_with_returned_groups_first(path: str) -> None:
+def test_state_resumes_with_returned_groups_first(path: str) -> None:
     one = source(f"{path}Counting")
     groups = asyncio.run(one.draw(3))
     one.add(groups[1:])
@@ -71,13 +71,13 @@ def test_it_continues_where_its_state_was_taken_with_returned_groups_first(path:
     assert draw(other, 4) == draw(one, 4) == ["1", "2", "3", "4"]
 
 
-def test_a_source_that_comes_up_short_is_an_error(path: str) -> None:
+def test_short_source_is_an_error(path: str) -> None:
     with pytest.raises(ContractError, match=r"get_samples\(3\) gave 2"):
         asyncio.run(source(f"{path}ShortOfPrompts").draw(3))
 
 
 @table("name", ["RolloutDataSource", "RolloutDataSourceWithBuffer"])
-def test_slimes_own_sources_read_the_runs_prompts_epoch_after_epoch(name: str, rows: Path) -> None:
+def test_slime_sources_read_prompts_by_epoch(name: str, rows: Path) -> None:
     """Five groups of three rows: slime's own hands out three and the rest of one epoch at most."""
     made = source(slimes(name), rows)
     groups = asyncio.run(made.draw(5))
@@ -86,7 +86,7 @@ def test_slimes_own_sources_read_the_runs_prompts_epoch_after_epoch(name: str, r
     assert len(made) == 3
 
 
-def test_shuffled_epochs_have_orders_of_their_own_and_a_resume_has_the_same(rows: Path) -> None:
+def test_shuffled_epochs_differ_and_resume_exactly(rows: Path) -> None:
     one = source(slimes("RolloutDataSource"), rows, shuffle=True)
     epochs = [draw(one, 3) for _ in range(8)]
     assert all(sorted(epoch) == ["x", "xx", "xxx"] for epoch in epochs)
@@ -99,12 +99,12 @@ def test_shuffled_epochs_have_orders_of_their_own_and_a_resume_has_the_same(rows
     assert draw(resumed, 5) == [*epochs[1][1:], *epochs[2]]
 
 
-def test_a_class_extends_slimes_source(path: str, rows: Path) -> None:
+def test_subclass_extends_slime_source(path: str, rows: Path) -> None:
     """Shortest first, by a method that calls the one it overrides."""
     assert draw(source(f"{path}ShortestFirst", rows), 3) == ["x", "xx", "xxx"]
 
 
-def test_groups_in_slimes_buffer_go_first_and_are_part_of_the_state(path: str, rows: Path) -> None:
+def test_buffered_groups_go_first_and_are_saved(path: str, rows: Path) -> None:
     made = source(f"{path}Returning", rows)
     assert draw(made, 2) == ["xxx", "x"]
     state = json.loads(json.dumps(made.state_dict()))
@@ -113,7 +113,7 @@ def test_groups_in_slimes_buffer_go_first_and_are_part_of_the_state(path: str, r
     assert draw(resumed, 2) == draw(made, 2) == ["xxx", "xx"], "what was put back, then the next row"
 
 
-def test_slimes_buffer_filter_chooses_from_its_buffer(path: str, rows: Path) -> None:
+def test_buffer_filter_selects_from_the_buffer(path: str, rows: Path) -> None:
     made = source(f"{path}Returning", rows, buffer_filter_path=f"{path}take_nothing")
     assert draw(made, 2) + draw(made, 2) == ["xxx", "x", "xx", "xxx"]
 

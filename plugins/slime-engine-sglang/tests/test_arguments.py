@@ -46,7 +46,7 @@ def line(python: Path, model: Path, *, offloads: bool = False, **given: object) 
     return server_command(settings, setup_at(model, model, offloads=offloads))
 
 
-def test_the_release_that_this_was_made_with_is_listed_and_never_asked(tmp_path: Path) -> None:
+def test_shipped_release_is_not_queried(tmp_path: Path) -> None:
     python = python_with(tmp_path, "0.5.23")  # an empty file: it could not be asked
     model = server_model({"python": str(python)})
     assert model.model_fields["mem_fraction_static"].annotation is float
@@ -56,7 +56,7 @@ def test_the_release_that_this_was_made_with_is_listed_and_never_asked(tmp_path:
     assert {each.kind for each in server_arguments(python)} == set(ArgumentKind)
 
 
-def test_another_release_is_asked_once_in_its_own_python(tmp_path: Path) -> None:
+def test_other_release_is_queried_once(tmp_path: Path) -> None:
     python, log = python_with(tmp_path, "0.5.24"), tmp_path / "log"
     python.write_text(ASKED.format(log=log), "utf-8")
     assert list(server_model({"python": str(python)}).model_fields) == ["brand_new"]
@@ -65,7 +65,7 @@ def test_another_release_is_asked_once_in_its_own_python(tmp_path: Path) -> None
     assert log.read_text("utf-8") == "asked\n"
 
 
-def test_what_is_given_is_on_the_command_line(tmp_path: Path) -> None:
+def test_server_settings_are_on_the_command_line(tmp_path: Path) -> None:
     model = write_tiny_model(tmp_path / "model")
     python = python_with(tmp_path, "0.5.23")
     server = {"dllm_fdfo": False, "log_level": "info", "disable_overlap_schedule": False, "lora_paths": ["a", "b"]}
@@ -86,9 +86,7 @@ def test_what_is_given_is_on_the_command_line(tmp_path: Path) -> None:
         (8, {"dp_size": 4, "enable_dp_attention": True}, "8"),
     ],
 )
-def test_the_gpus_of_a_server_are_shared_out_as_sglang_counts(
-    tmp_path: Path, gpus: int, server: dict[str, JsonValue], split: str
-) -> None:
+def test_gpus_are_divided_as_in_sglang(tmp_path: Path, gpus: int, server: dict[str, JsonValue], split: str) -> None:
     made = line(python_with(tmp_path, "0.5.23"), write_tiny_model(tmp_path / "model"), gpus=gpus, server=server)
     assert made[made.index("--tp-size") + 1] == split
     shared = layout_of(SglangSettings(gpus=8, server={"attn_dp_size": 4}))
@@ -104,23 +102,19 @@ def test_the_gpus_of_a_server_are_shared_out_as_sglang_counts(
         ({"gpus": 4, "server": {"dp_size": 2}}, "on 4 GPUs, dp_size 2; what it draws"),
     ],
 )
-def test_the_plan_says_what_a_server_is_and_what_its_seeds_cost(
-    tmp_path: Path, settings: dict[str, object], said: str
-) -> None:
+def test_plan_describes_servers_and_determinism(tmp_path: Path, settings: dict[str, object], said: str) -> None:
     python = str(python_with(tmp_path, "0.5.23"))
     assert re.search(said, explain(SglangSettings.model_validate({**settings, "python": python})))
 
 
 @table("gpus, offloads", [(1, True), (1, False), (0, True)])
-def test_a_server_on_gpus_that_will_give_memory_up_is_started_so_that_it_can(
-    tmp_path: Path, gpus: int, offloads: bool
-) -> None:
+def test_offloading_enables_the_memory_saver(tmp_path: Path, gpus: int, offloads: bool) -> None:
     model = write_tiny_model(tmp_path / "model")
     made = line(python_with(tmp_path, "0.5.23"), model, gpus=gpus, offloads=offloads)
     assert ("--enable-memory-saver" in made) == bool(gpus and offloads)
 
 
-def test_a_release_is_found_without_starting_it(tmp_path: Path) -> None:
+def test_installed_release_is_detected(tmp_path: Path) -> None:
     assert installed_version(python_with(tmp_path / "venv", "0.5.12.post1")) == "0.5.12.post1"
     asked = tmp_path / "python"
     asked.write_text("#!/bin/sh\necho sglang 0.5.20\n", "utf-8")
@@ -138,24 +132,24 @@ def use(model: Path, engines: int = 1, sampling: SamplingParams | None = None, *
     "version, said",
     [("0.5.8", "SGLang 0.5.8 in .* is too old: .* 0.5.9 up to 0.5.23; pip install"), ("0.4.10.post2", "is too old")],
 )
-def test_a_release_that_is_too_old_is_refused_before_anything_starts(tmp_path: Path, version: str, said: str) -> None:
+def test_old_release_is_refused_early(tmp_path: Path, version: str, said: str) -> None:
     settings = SglangSettings(python=python_with(tmp_path / version, version))
     with pytest.raises(ConfigError, match=said):
         check_use(settings, use(tmp_path))
 
 
 @table("version", ["0.5.24", "0.6.0rc1"])
-def test_one_that_is_newer_than_any_that_was_tried_is_warned_of(tmp_path: Path, version: str) -> None:
+def test_newer_release_warns(tmp_path: Path, version: str) -> None:
     with pytest.warns(SglangWarning, match=f"SGLang {version} in .* is newer than any"):
         check_use(SglangSettings(python=python_with(tmp_path / version, version)), use(tmp_path))
 
 
 @table("version", ["0.5.9", "0.5.12.post1", "0.5.23", "0.5.23.post2"])
-def test_those_between_are_taken_in_silence(tmp_path: Path, version: str) -> None:
+def test_tested_releases_are_accepted(tmp_path: Path, version: str) -> None:
     check_use(SglangSettings(python=python_with(tmp_path / version, version)), use(tmp_path))
 
 
-def test_what_cannot_start_is_refused_before_it_does(tmp_path: Path) -> None:
+def test_unusable_server_settings_are_refused(tmp_path: Path) -> None:
     python = python_with(tmp_path / "with", "0.5.23")
     bare = python_with(tmp_path / "without", None)
     for settings, asked, said in (
@@ -193,7 +187,7 @@ def test_what_cannot_start_is_refused_before_it_does(tmp_path: Path) -> None:
             check_use(settings, asked)
 
 
-def test_the_driver_knows_all_of_it_without_sglang() -> None:
+def test_reading_arguments_imports_no_sglang() -> None:
     code = (
         "import sys; from slime_engine_sglang.arguments import server_model; server_model({}); "
         "print(sorted({each.partition('.')[0] for each in sys.modules} & {'sglang', 'torch', 'numpy', 'aiohttp'}))"
@@ -204,7 +198,7 @@ def test_the_driver_knows_all_of_it_without_sglang() -> None:
 
 @pytest.mark.server
 @pytest.mark.timeout(1200)
-def test_what_is_listed_is_what_the_release_takes(tmp_path: Path) -> None:
+def test_shipped_arguments_match_the_release(tmp_path: Path) -> None:
     needs_servers()
     if installed_version(PYTHON) != NEWEST:
         pytest.skip(f"the servers' environment has {installed_version(PYTHON)}, and what is listed is of {NEWEST}")

@@ -68,7 +68,7 @@ async def refusal(tmp_path: Path, url: str, kind: type[Exception] = ConfigError)
         return str(caught.value)
 
 
-async def test_another_kind_of_server_is_told_apart_at_once(tmp_path: Path) -> None:
+async def test_other_http_server_is_refused(tmp_path: Path) -> None:
     with ThreadingHTTPServer(("127.0.0.1", 0), SaysYes) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         url = f"http://127.0.0.1:{server.server_port}"
@@ -78,16 +78,14 @@ async def test_another_kind_of_server_is_told_apart_at_once(tmp_path: Path) -> N
     assert "`python -m sglang.launch_server` has started" in said
 
 
-async def test_an_address_where_nobody_listens_is_not_waited_for_long(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_unreachable_address_is_refused_soon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine_module, "ATTACH_S", 0.5)
     url = f"http://127.0.0.1:{free_port('127.0.0.1')}"
     said = await refusal(tmp_path, url, WorkerError)
     assert f"{url} refuses connections: nothing listens there; [engine.sglang] urls names servers that run" in said
 
 
-async def test_a_server_of_the_runs_own_model_is_taken_wherever_its_files_lie(tmp_path: Path) -> None:
+async def test_copied_model_directory_is_accepted(tmp_path: Path) -> None:
     model = write_tiny_model(tmp_path / "model")
     copied = tmp_path / "copied"
     shutil.copytree(model, copied)
@@ -130,7 +128,7 @@ def of_tokenizer(model: Path) -> None:
         (of_tokenizer, "its tokenizer, {other}, has other ids for texts"),
     ],
 )
-async def test_a_server_of_another_model_is_refused(tmp_path: Path, change: Callable[[Path], None], said: str) -> None:
+async def test_server_of_another_model_is_refused(tmp_path: Path, change: Callable[[Path], None], said: str) -> None:
     other = write_tiny_model(tmp_path / said.split()[1])
     change(other)
     with running(other, tmp_path) as url:

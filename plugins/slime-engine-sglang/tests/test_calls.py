@@ -46,7 +46,7 @@ async def calls_of(server: Deaf, common: Gate | None = None) -> AsyncIterator[Ca
 
 
 @table("kind", [Deaf, Failing])
-async def test_all_are_aborted_again_and_again_until_they_are_gone(kind: type[Deaf]) -> None:
+async def test_aborts_repeat_until_requests_end(kind: type[Deaf]) -> None:
     server = kind(4)
     async with calls_of(server) as calls:
         asked = [asyncio.create_task(calls.finished(name, server.answer())) for name in "ab"]
@@ -57,7 +57,7 @@ async def test_all_are_aborted_again_and_again_until_they_are_gone(kind: type[De
     assert server.told == [None] * 5
 
 
-async def test_one_that_nobody_waits_for_is_aborted_by_its_id_until_it_is_gone() -> None:
+async def test_cancelled_request_is_aborted_by_id() -> None:
     server = Deaf(3)
     async with calls_of(server) as calls:
         asked = asyncio.create_task(calls.finished("a", server.answer()))
@@ -68,7 +68,7 @@ async def test_one_that_nobody_waits_for_is_aborted_by_its_id_until_it_is_gone()
     assert server.told == ["a"] * 4
 
 
-async def test_what_comes_while_all_are_aborted_waits_for_that_be_it_another_engines() -> None:
+async def test_new_requests_wait_for_an_abort() -> None:
     server, common = Deaf(2), Gate()
     async with calls_of(server, common) as calls:
         others = Calls(server.abort, common)

@@ -144,7 +144,7 @@ def sums(weights: dict[str, torch.Tensor]) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_all_servers_have_each_version_and_the_group_is_kept(tmp_path: Path, urls: list[str], kind: str) -> None:
+async def test_all_servers_receive_each_version(tmp_path: Path, urls: list[str], kind: str) -> None:
     async with running(tmp_path, urls, kind) as run:
         engines = run.engines
         for version in range(3):
@@ -165,7 +165,7 @@ async def test_all_servers_have_each_version_and_the_group_is_kept(tmp_path: Pat
 
 
 @pytest.mark.parametrize("step", ["/pause_generation", BEGIN])
-async def test_one_that_fails_before_weights_come_is_passed_over(tmp_path: Path, urls: list[str], step: str) -> None:
+async def test_server_failing_before_weights_is_skipped(tmp_path: Path, urls: list[str], step: str) -> None:
     async with running(tmp_path, urls) as run:
         engines = run.engines
         assert await run.publish(0) == [None] * 3
@@ -183,7 +183,7 @@ async def test_one_that_fails_before_weights_come_is_passed_over(tmp_path: Path,
 @pytest.mark.parametrize(
     ("kind", "step"), [("distributed", JOIN), *((kind, UPDATE[kind]) for kind in KINDS), ("distributed", END)]
 )
-async def test_one_that_fails_amid_weights_serves_nothing_until_it_is_sent_to_again(
+async def test_server_failing_during_weights_needs_them_again(
     tmp_path: Path, urls: list[str], kind: str, step: str
 ) -> None:
     async with running(tmp_path, urls, kind) as run:
@@ -205,7 +205,7 @@ async def test_one_that_fails_amid_weights_serves_nothing_until_it_is_sent_to_ag
         assert [told(url)["sums"] == sums(run.weights(0)) for url in urls] == [True, True]
 
 
-async def test_a_trainer_that_fails_is_told_of_and_its_weights_are_not_served(tmp_path: Path, urls: list[str]) -> None:
+async def test_partial_weights_of_a_failed_trainer_are_not_served(tmp_path: Path, urls: list[str]) -> None:
     async with running(tmp_path, urls[:1]) as run:
         (engine,) = run.engines
 
@@ -231,14 +231,14 @@ async def test_a_trainer_that_fails_is_told_of_and_its_weights_are_not_served(tm
         assert await run.publish(2) == [None] * 2
 
 
-async def test_weights_of_another_model_are_refused_before_rank_0_sends(tmp_path: Path, urls: list[str]) -> None:
+async def test_mismatched_slots_are_refused_before_sending(tmp_path: Path, urls: list[str]) -> None:
     async with running(tmp_path, urls[:1]) as run:
         slots = (replace(run.slots[0], name="no.such.weight"), *run.slots[1:])
         with pytest.raises(ModelError, match=r"no\.such\.weight"):
             await run.engines[0].load_weights(replace(run.channel, slots=slots), 0)
 
 
-async def test_releases_without_sessions_are_sent_weights_without_one(tmp_path: Path, all_urls: list[str]) -> None:
+async def test_old_releases_update_without_sessions(tmp_path: Path, all_urls: list[str]) -> None:
     old = all_urls[2]
     fail(old, "")
     async with running(tmp_path, [old]) as run:
@@ -248,7 +248,7 @@ async def test_releases_without_sessions_are_sent_weights_without_one(tmp_path: 
         assert BEGIN not in told(old)["asked"]
 
 
-def test_handles_of_memory_go_to_servers_on_loopback_alone(tmp_path: Path) -> None:
+def test_memory_handles_need_a_loopback_server(tmp_path: Path) -> None:
     channel = TensorChannel("tensor", (), tmp_path, "", TensorSettings())
     for url in ("http://127.0.0.1:30000", "http://localhost:30000", "http://[::1]:30000"):
         channel.check(url, 1)
@@ -259,7 +259,7 @@ def test_handles_of_memory_go_to_servers_on_loopback_alone(tmp_path: Path) -> No
         channel.check("http://localhost:30000", 2)
 
 
-def test_what_lies_in_a_bucket_is_of_one_dtype_and_fits() -> None:
+def test_buckets_hold_one_dtype() -> None:
     one, half = torch.arange(6.0).view(2, 3), torch.arange(4, dtype=torch.bfloat16)
     weights = [("a", one), ("b", one + 1), ("c", one), ("d", half), ("e", torch.tensor(7.0))]
     bucket = torch.empty(50, dtype=torch.uint8)

@@ -46,7 +46,7 @@ def given(**values: Json) -> dict[str, Json]:
         ({}, ""),
     ],
 )
-def test_what_is_given_comes_back_as_a_command_line(values: dict[str, Json], line: str) -> None:
+def test_values_become_a_command_line(values: dict[str, Json], line: str) -> None:
     made = [each.replace(" ", "") for each in command_line(ARGUMENTS, given(**values))]
     assert " ".join(made) == line
 
@@ -66,7 +66,7 @@ def test_what_is_given_comes_back_as_a_command_line(values: dict[str, Json], lin
         ({"shares": 1}, "Extra inputs are not permitted"),
     ],
 )
-def test_what_an_argument_does_not_take_is_refused(values: dict[str, Json], said: str) -> None:
+def test_invalid_argument_values_are_refused(values: dict[str, Json], said: str) -> None:
     with pytest.raises(ValidationError) as caught:
         given(**values)
     assert said in caught.value.errors()[0]["msg"]

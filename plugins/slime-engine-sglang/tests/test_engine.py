@@ -63,9 +63,7 @@ async def taken(engine: SglangEngine) -> None:
         ),
     ],
 )
-async def test_what_sglang_would_do_otherwise_is_refused_before_it_is_asked(
-    tmp_path: Path, changed: Mapping[str, object], said: str
-) -> None:
+async def test_unsupported_requests_are_refused(tmp_path: Path, changed: Mapping[str, object], said: str) -> None:
     async with on_a_fake(tmp_path) as (engine, server):
         with pytest.raises(ModelError) as caught:
             await engine.generate(replace(PLAIN, **changed))  # type: ignore[arg-type]
@@ -73,7 +71,7 @@ async def test_what_sglang_would_do_otherwise_is_refused_before_it_is_asked(
     assert server.generations == ()
 
 
-async def test_a_request_is_asked_by_sglangs_names(tmp_path: Path) -> None:
+async def test_request_body_uses_sglang_names(tmp_path: Path) -> None:
     sampling = SamplingParams(8, 0.7, top_p=0.9, top_k=20, stop_token_ids=frozenset({9}), stop=("ab",))
     async with on_a_fake(tmp_path) as (engine, server):
         await engine.generate(replace(PLAIN, sampling=sampling, seed=2**63 + 5))
@@ -97,7 +95,7 @@ async def test_a_request_is_asked_by_sglangs_names(tmp_path: Path) -> None:
     }
 
 
-async def test_what_changes_the_draw_is_asked_for_and_the_models_own_log_probs_after_it(tmp_path: Path) -> None:
+async def test_shaped_draws_are_scored_by_a_second_call(tmp_path: Path) -> None:
     sampling = SamplingParams(6, frequency_penalty=0.5, min_new_tokens=5, logit_bias={6: 2.0}, ignore_eos=True)
     asked = replace(PLAIN, prompt=(5, 6, 6), sampling=sampling, num_generated=2)
     async with on_a_fake(tmp_path) as (engine, server):
@@ -121,7 +119,7 @@ async def test_what_changes_the_draw_is_asked_for_and_the_models_own_log_probs_a
     assert (streamed.tokens, streamed.log_probs) == (whole.tokens, whole.log_probs)
 
 
-def test_a_score_tells_the_last_id_of_the_vocabulary_as_0_and_no_other_as_another() -> None:
+def test_scored_ids_must_match_the_response() -> None:
     output = GenerateOutput([63, 7], [-1.0, -2.0], FinishReason.LENGTH, 0)
 
     def reply(*ids: int) -> Table:
@@ -135,7 +133,7 @@ def test_a_score_tells_the_last_id_of_the_vocabulary_as_0_and_no_other_as_anothe
         scored(output, reply(63, 8))
 
 
-async def test_weights_wait_until_what_is_drawn_is_scored(tmp_path: Path) -> None:
+async def test_weight_update_waits_for_scoring(tmp_path: Path) -> None:
     sampling = SamplingParams(40, min_new_tokens=1, ignore_eos=True)
     async with on_a_fake(tmp_path, Slow(1.0)) as (engine, server):
         asked = asyncio.create_task(engine.generate(replace(PLAIN, sampling=sampling)))
@@ -149,7 +147,7 @@ async def test_weights_wait_until_what_is_drawn_is_scored(tmp_path: Path) -> Non
     assert paths[-5:-3] == ["/generate", "/generate"]
 
 
-async def test_a_budget_is_what_the_context_has_room_for(tmp_path: Path) -> None:
+async def test_token_budget_is_limited_by_the_context(tmp_path: Path) -> None:
     async with on_a_fake(tmp_path, Slow(0.0)) as (engine, server):
         asked = [replace(PLAIN, prompt=[5] * length, sampling=SamplingParams(8)) for length in (2045, 2047, 2048)]
         outputs = [await engine.generate(each) for each in asked]
@@ -159,13 +157,13 @@ async def test_a_budget_is_what_the_context_has_room_for(tmp_path: Path) -> None
 
 
 @table("streamed", [False, True])
-async def test_what_a_server_has_no_room_for_is_asked_again(tmp_path: Path, *, streamed: bool) -> None:
+async def test_full_server_is_retried(tmp_path: Path, *, streamed: bool) -> None:
     async with on_a_fake(tmp_path, FailThenOk(503, times=3)) as (engine, server):
         await (taken(engine) if streamed else engine.generate(PLAIN))
     assert [each.ended for each in server.generations] == [Ended.FAILED] * 3 + [Ended.ANSWERED]
 
 
-async def test_a_request_has_a_deadline_and_is_aborted_after_it(tmp_path: Path) -> None:
+async def test_request_timeout_aborts_the_request(tmp_path: Path) -> None:
     def aborted() -> list[object]:
         return [each.body for each in server.received if each.path == "/abort_request"]
 
@@ -180,7 +178,7 @@ async def test_a_request_has_a_deadline_and_is_aborted_after_it(tmp_path: Path) 
     assert aborted() == [{"rid": rid} for rid in rids]
 
 
-async def test_weights_that_nobody_waits_for_are_followed_by_those_before(tmp_path: Path) -> None:
+async def test_cancelled_weight_update_restores_the_version(tmp_path: Path) -> None:
     def paused() -> int:
         return [each.path for each in server.received].count("/pause_generation")
 
@@ -214,7 +212,7 @@ async def test_weights_that_nobody_waits_for_are_followed_by_those_before(tmp_pa
     ],
 )
 @table("streamed", [False, True])
-async def test_a_bad_answer_is_an_error_that_names_the_server_and_is_not_asked_for_again(
+async def test_bad_answer_names_the_server_and_is_not_retried(
     tmp_path: Path, behaviour: Behaviour, kind: type[Exception], said: str, *, streamed: bool
 ) -> None:
     async with on_a_fake(tmp_path, behaviour) as (engine, server):
@@ -228,7 +226,7 @@ async def test_a_bad_answer_is_an_error_that_names_the_server_and_is_not_asked_f
         assert said in error
 
 
-async def test_a_server_that_aborts_by_itself_is_an_answer(tmp_path: Path) -> None:
+async def test_server_side_abort_is_a_response(tmp_path: Path) -> None:
     async with on_a_fake(tmp_path, AbortMidway(2)) as (engine, _):
         output = await engine.generate(PLAIN)
     assert (len(output.tokens), output.finish) == (2, FinishReason.ABORT)

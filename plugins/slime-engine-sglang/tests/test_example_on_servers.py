@@ -54,7 +54,7 @@ def trained(folder: Path, name: str, example: str = "sglang") -> tuple[bytes, li
     )
 
 
-def test_two_runs_of_one_seed_on_two_servers_behind_a_router_are_the_same_in_every_bit(tmp_path: Path) -> None:
+def test_runs_with_one_seed_are_bitwise_equal(tmp_path: Path) -> None:
     needs_servers()
     write_tiny_model(tmp_path / "model")
     rows = [{"question": f"t{number} t{number + 1}", "answer": "t5"} for number in range(12)]

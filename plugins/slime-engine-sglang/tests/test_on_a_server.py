@@ -50,7 +50,7 @@ async def check_changed_draws(engine: SglangEngine, hf: PreTrainedModel) -> None
         assert apart(hf, PROMPT, output, 1.0) < 1e-5
 
 
-def test_log_probs_are_hugging_faces_and_a_dead_scheduler_is_noticed(tmp_path: Path) -> None:
+def test_log_probs_match_hugging_face_and_scheduler_death_is_noticed(tmp_path: Path) -> None:
     model = write_tiny_model(tmp_path / "model")
     hf = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32).eval()
     sampling = SamplingParams(32, TEMPERATURE, top_p=0.9, ignore_eos=True)
@@ -77,7 +77,7 @@ def test_log_probs_are_hugging_faces_and_a_dead_scheduler_is_noticed(tmp_path: P
 
 
 @pytest.mark.parametrize("router", [None, "smg"])
-def test_experts_come_of_every_token_but_the_last(tmp_path: Path, router: str | None) -> None:
+def test_routed_experts_match_hugging_face(tmp_path: Path, router: str | None) -> None:
     model = write_tiny_model(tmp_path / "model")
     torch.manual_seed(0)
     hf = Qwen3MoeForCausalLM(MOE).eval()

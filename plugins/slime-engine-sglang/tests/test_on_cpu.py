@@ -37,14 +37,14 @@ def start(packages: Path) -> "subprocess.CompletedProcess[str]":
         ("_triton_stub.py", "def install(): print('stubs are in')\n"),  # of older releases
     ],
 )
-def test_a_server_is_started_behind_the_stand_ins(packages: Path, stubs: str, body: str) -> None:
+def test_cpu_server_starts_behind_stubs(packages: Path, stubs: str, body: str) -> None:
     (packages / "sglang" / stubs).write_text(body, "utf-8")
     ran = start(packages)
     (packages / "sglang" / stubs).unlink()
     assert (ran.returncode, ran.stdout.splitlines()) == (0, ["stubs are in", "the server runs"]), ran.stderr
 
 
-def test_another_torch_or_release_is_named_with_what_to_type(packages: Path) -> None:
+def test_incompatible_torch_is_named(packages: Path) -> None:
     (packages / "sglang/_platform_stubs.py").write_text("raise AttributeError('torch has no such thing')", "utf-8")
     ran = start(packages)
     assert (ran.returncode, ran.stdout) == (1, "")
@@ -55,7 +55,7 @@ def test_another_torch_or_release_is_named_with_what_to_type(packages: Path) -> 
     assert "Traceback" not in ran.stderr
 
 
-def test_a_python_without_sglang_says_so(tmp_path: Path) -> None:
+def test_python_without_sglang_is_refused(tmp_path: Path) -> None:
     ran = start(tmp_path)
     assert ran.returncode == 1
     assert "has no sglang: name another one by [engine.sglang] python" in ran.stderr

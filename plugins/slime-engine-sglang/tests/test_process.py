@@ -22,7 +22,7 @@ def python(tmp_path: Path) -> Path:
     return stand_in(tmp_path / "servers")
 
 
-def test_what_is_seen_once_is_not_missed() -> None:
+def test_process_seen_once_is_not_reported_lost() -> None:
     company = Company()
     assert [company.lost(each) for each in ({1}, {1, 7}, {1}, {1, 2}, {1, 2})] == [set()] * 5
     assert company.lost({2}) == {1}
@@ -36,9 +36,7 @@ def gone(pid: int) -> bool:
     return False
 
 
-async def test_a_server_is_started_where_its_worker_lives_and_goes_with_the_engine(
-    tmp_path: Path, python: Path
-) -> None:
+async def test_server_starts_and_ends_with_the_engine(tmp_path: Path, python: Path) -> None:
     async with an_engine(tmp_path, python=str(python), server={"watchdog_timeout": 77.0}) as engine:
         await engine.start()
         info = await engine.server.ask("/server_info")
@@ -56,13 +54,13 @@ async def test_a_server_is_started_where_its_worker_lives_and_goes_with_the_engi
         assert not await asyncio.to_thread(Path(str(info["tmpdir"])).exists)
 
 
-async def test_a_server_that_does_not_start_says_why(tmp_path: Path, python: Path) -> None:
+async def test_failed_server_start_shows_its_log(tmp_path: Path, python: Path) -> None:
     async with an_engine(tmp_path, python=str(python), server={"fail": True}) as engine:
         with pytest.raises(WorkerError, match=r"(?s)there is no such model.*ended with code 3"):
             await engine.start()
 
 
-async def test_the_end_of_a_server_is_known_at_once_and_with_its_last_words(tmp_path: Path, python: Path) -> None:
+async def test_server_death_is_reported_with_its_log(tmp_path: Path, python: Path) -> None:
     async with an_engine(tmp_path, python=str(python), server={"die": True}) as engine:
         await engine.start()
         watching = asyncio.create_task(engine.watch())
@@ -72,7 +70,7 @@ async def test_the_end_of_a_server_is_known_at_once_and_with_its_last_words(tmp_
             await watching
 
 
-async def test_a_server_that_is_stopped_is_given_up(tmp_path: Path, python: Path) -> None:
+async def test_stopped_server_is_replaced(tmp_path: Path, python: Path) -> None:
     async with an_engine(tmp_path, python=str(python)) as engine:
         await engine.start()
         pid = int(engine.server.title.partition("pid ")[2].partition(")")[0])
@@ -84,7 +82,7 @@ async def test_a_server_that_is_stopped_is_given_up(tmp_path: Path, python: Path
                 await asyncio.sleep(0.05)
 
 
-def test_a_kept_port_goes_to_its_server_alone() -> None:
+def test_reserved_port_goes_to_its_server() -> None:
     with kept_port("127.0.0.1", 0) as kept:
         address = kept.getsockname()
         with socket.socket() as other, pytest.raises(OSError, match="in use"):

@@ -34,7 +34,7 @@ def _servers() -> None:
     needs_servers()
 
 
-def test_weights_go_on_in_place_are_compared_and_come_back_with_their_memory(tmp_path: Path) -> None:
+def test_weights_update_in_place_and_survive_memory_release(tmp_path: Path) -> None:
     models = [write_tiny_model(tmp_path / str(version)) for version in range(2)]
     weights = load_file(models[0] / FILE)
     save_file({name: each * 1.5 for name, each in weights.items()}, models[1] / FILE)
@@ -88,7 +88,7 @@ async def opened(kind: str, folder: Path, slots: list[WeightSlot]) -> Collective
 
 
 @pytest.mark.parametrize("kind", ["distributed", "tensor"])
-def test_weights_are_sent_amid_an_answer(tmp_path: Path, kind: str) -> None:
+def test_weights_are_sent_during_a_response(tmp_path: Path, kind: str) -> None:
     model = write_tiny_model(tmp_path / "model")
     weights = load_file(model / FILE)
     hf = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32).eval()

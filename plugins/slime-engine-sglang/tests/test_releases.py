@@ -15,7 +15,7 @@ REQUEST = GenerateRequest([5, 6, 7], SamplingParams(4), 0)
 
 
 @pytest.mark.parametrize("release", ["0.5.9", "0.5.16", "0.5.19", "0.5.23"])
-async def test_every_release_says_which_weights_made_an_answer(tmp_path: Path, release: str) -> None:
+async def test_every_release_reports_weight_versions(tmp_path: Path, release: str) -> None:
     async with an_engine(tmp_path, python=str(stand_in(tmp_path / "python")), server={"release": release}) as engine:
         await engine.start()
         for version in (0, 1):
@@ -29,7 +29,7 @@ async def test_every_release_says_which_weights_made_an_answer(tmp_path: Path, r
         assert ("/pause_generation" in asked) == (release in ("0.5.19", "0.5.23"))
 
 
-async def test_what_a_release_does_not_tell_is_refused_by_name(tmp_path: Path) -> None:
+async def test_missing_feature_of_a_release_is_refused(tmp_path: Path) -> None:
     async with an_engine(tmp_path, python=str(stand_in(tmp_path / "python")), server={"release": "0.5.9"}) as engine:
         await engine.start()
         await engine.load_weights(publish_model(tmp_path / "model", tmp_path, 0), 0)
@@ -38,7 +38,7 @@ async def test_what_a_release_does_not_tell_is_refused_by_name(tmp_path: Path) -
             await engine.generate(request)
 
 
-async def test_a_server_that_is_too_old_is_refused_by_its_release(tmp_path: Path) -> None:
+async def test_old_server_is_refused_by_its_release(tmp_path: Path) -> None:
     async with an_engine(tmp_path, python=str(stand_in(tmp_path / "python")), server={"release": "0.5.8"}) as engine:
         with pytest.raises(ConfigError, match=r"SGLang 0.5.8 at http://.* is too old"):
             await engine.start()

@@ -36,7 +36,7 @@ def trained(folder: Path, name: str, *flags: str) -> list[dict[str, float]]:
     return [metrics for line in lines if APART in (metrics := json.loads(line)["metrics"])]
 
 
-def test_experts_that_a_server_chose_are_those_that_are_trained(tmp_path: Path) -> None:
+def test_routing_replay_trains_the_served_experts(tmp_path: Path) -> None:
     needs_servers()
     write_model(tmp_path / "model")
     rows = [{"question": f"t{number} t{number + 1}"} for number in range(12)]

@@ -114,7 +114,7 @@ async def behind_a_router(
         yield run, pool
 
 
-async def test_the_router_deals_and_the_servers_are_steered_each_by_itself(tmp_path: Path, python: Path) -> None:
+async def test_router_balances_and_servers_are_controlled_directly(tmp_path: Path, python: Path) -> None:
     async with behind_a_router(tmp_path, (), (), python=str(python)) as (run, pool):
         before = run.answers()
         for _ in range(10):  # one by one the pool would ask its first engine alone
@@ -137,7 +137,7 @@ async def test_a_session_stays_with_a_server(tmp_path: Path, python: Path) -> No
     assert keys <= {None, "s"}
 
 
-async def test_what_goes_through_the_router_is_aborted_wherever_it_is(tmp_path: Path, python: Path) -> None:
+async def test_requests_through_the_router_are_aborted(tmp_path: Path, python: Path) -> None:
     async with behind_a_router(tmp_path, [Slow(3.0)], [Slow(3.0)], python=str(python)) as (run, pool):
         asked = [asyncio.create_task(pool.generate(PLAIN)) for _ in range(8)]
         while sum(len(server.running) for server in run.servers) < 8:  # noqa: ASYNC110
@@ -150,7 +150,7 @@ async def test_what_goes_through_the_router_is_aborted_wherever_it_is(tmp_path: 
         assert [server.running for server in run.servers] == [(), ()]
 
 
-async def test_what_the_router_fails_is_asked_of_the_engines_own_server(tmp_path: Path, python: Path) -> None:
+async def test_failed_router_requests_go_to_the_own_server(tmp_path: Path, python: Path) -> None:
     def failed(run: Run) -> int:
         return sum(each.ended is Ended.FAILED for each in run.servers[1].generations)
 
@@ -164,9 +164,7 @@ async def test_what_the_router_fails_is_asked_of_the_engines_own_server(tmp_path
     assert failed(run) == 1
 
 
-async def test_the_death_of_the_router_costs_no_request_and_it_comes_back(
-    tmp_path: Path, python: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_router_death_loses_no_request(tmp_path: Path, python: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(router_module, "DEAF_S", 1.0)
     monkeypatch.setattr(router_module, "RESTART_S", 0.1)
     async with behind_a_router(tmp_path, [Slow(0.5)], [Slow(0.5)], python=str(python)) as (run, pool):
@@ -184,7 +182,7 @@ async def test_the_death_of_the_router_costs_no_request_and_it_comes_back(
                 os.kill(pid, 0)
 
 
-async def test_a_server_that_is_taken_out_is_taken_from_the_router_and_put_back(tmp_path: Path, python: Path) -> None:
+async def test_quarantined_server_leaves_and_rejoins_the_router(tmp_path: Path, python: Path) -> None:
     async with behind_a_router(tmp_path, (), (), python=str(python)) as (run, pool):
         engine, fallen = run.made[0], run.made[1].server
 
@@ -205,13 +203,13 @@ async def test_a_server_that_is_taken_out_is_taken_from_the_router_and_put_back(
         assert await run.listed(run.servers[1])
 
 
-async def test_a_router_that_does_not_start_says_why_before_any_server_is(tmp_path: Path, python: Path) -> None:
+async def test_failed_router_start_shows_its_log(tmp_path: Path, python: Path) -> None:
     with pytest.raises(WorkerError, match=r"(?s)unrecognized arguments: --fail.*the router, process \d+, ended with"):
         async with behind_a_router(tmp_path, (), python=str(python), args={"fail": True}):
             raise AssertionError("it has started")
 
 
-def test_what_a_router_leaves_out_is_not_given() -> None:
+def test_extras_dropped_by_a_router_are_withheld() -> None:
     spec = next(iter(slime_engines()))
     for use, withheld in (("smg", frozenset()), ("sglang-router", {Extra.ROUTED_EXPERTS, Extra.TOP_P_TOKENS})):
         settings = SglangSettings.model_validate({"urls": ["http://a:1"], "router": {"use": use}})
@@ -219,7 +217,7 @@ def test_what_a_router_leaves_out_is_not_given() -> None:
     assert spec.excluded_extras(SglangSettings.model_validate({"urls": ["http://a:1"]})) == frozenset()
 
 
-def test_arguments_that_follow_from_the_run_are_refused() -> None:
+def test_run_controlled_arguments_are_refused() -> None:
     with pytest.raises(ValueError, match="port follows from the run"):
         SglangSettings.model_validate({"urls": ["http://a:1"], "router": {"args": {"--port": 3}}})
     with pytest.raises(ValueError, match="there is no /nowhere/python to start the router with"):

@@ -50,21 +50,21 @@ def settings_of(python: Path, **given: object) -> RouterSettings:
     return RouterSettings.model_validate({"python": python, **given})
 
 
-def test_a_router_is_asked_once_and_what_it_knows_passes(tmp_path: Path, python: Path) -> None:
+def test_router_arguments_are_queried_once(tmp_path: Path, python: Path) -> None:
     for _ in range(2):
         check_router(settings_of(python, policy="random", args={"cache-threshold": 0.5, "worker_auto_recovery": False}))
         router_arguments.cache_clear()
     assert (tmp_path / "log").read_text("utf-8") == "smg\n"
 
 
-def test_a_python_without_that_router_is_refused_with_what_to_type(tmp_path: Path, python: Path) -> None:
+def test_missing_router_package_is_refused(tmp_path: Path, python: Path) -> None:
     with pytest.raises(ConfigError, match=r"there is no sglang-router in .*: `.* -m pip install sglang-router`; or"):
         check_router(settings_of(python, use="sglang-router"))
     with pytest.raises(ConfigError, match=f"there is no smg in {sys.executable}"):
         check_router(RouterSettings())
 
 
-def test_those_of_the_releases_that_this_was_made_with_are_listed_and_never_asked(tmp_path: Path) -> None:
+def test_shipped_router_releases_are_not_queried(tmp_path: Path) -> None:
     for program, version in ROUTERS.items():
         python = python_with(tmp_path / program, version, program=program.replace("-", "_"))  # it could not be asked
         check_router(settings_of(python, use=program, args={"cache_threshold": 0.4}))
@@ -76,7 +76,7 @@ def test_those_of_the_releases_that_this_was_made_with_are_listed_and_never_aske
 
 @pytest.mark.server
 @pytest.mark.parametrize("use", ROUTERS)
-def test_what_is_listed_is_what_they_tell(tmp_path: Path, use: str) -> None:
+def test_shipped_router_arguments_match_the_releases(tmp_path: Path, use: str) -> None:
     told = tmp_path / "told.json"
     subprocess.run([needs_routers(), "-P", TELLS, told, use], check=True)
     listed = listed_router(use, ROUTERS[use])
@@ -102,9 +102,7 @@ def router_of(told: str) -> object:
     return next(row["settings"]["router"] for row in json.loads(told)["choices"] if row["role"] == "engine")
 
 
-def test_slimes_flags_and_keys_of_the_router_are_those_of_its_table(
-    tmp_path: Path, python: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_slime_router_flags_map_to_settings(tmp_path: Path, python: Path, capsys: pytest.CaptureFixture[str]) -> None:
     flags = ["--router-policy", "random", "--router-cache-threshold", "0.5", "--no-router-worker-auto-recovery"]
     expected = {
         "use": "smg",
@@ -138,7 +136,7 @@ def test_slimes_flags_and_keys_of_the_router_are_those_of_its_table(
         ),
     ],
 )
-def test_what_is_no_flag_of_the_router_is_refused_in_the_plan(
+def test_invalid_router_flags_are_refused_in_the_plan(
     tmp_path: Path, python: Path, capsys: pytest.CaptureFixture[str], flags: list[str], said: str
 ) -> None:
     with_prometheus = [*TOLD, {"name": "prometheus_port", "kind": "integer"}]

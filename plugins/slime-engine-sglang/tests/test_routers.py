@@ -19,7 +19,7 @@ REQUEST = replace(
 )
 
 
-async def test_a_request_is_passed_on_as_it_is(tmp_path: Path, use: str) -> None:
+async def test_router_forwards_requests_unchanged(tmp_path: Path, use: str) -> None:
     python = needs_routers()
     async with behind_a_router(tmp_path, (), (), python=str(python), use=use, policy="round_robin") as (run, pool):
         fleet, own = run.made[0].fleet, run.made[0].server

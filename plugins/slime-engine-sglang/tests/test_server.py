@@ -79,18 +79,18 @@ def looked_after(served: Answering, *, is_asked: bool, until: int = 0, silence_s
     asyncio.run(main())
 
 
-def test_one_that_is_silent_and_still_generates_is_kept(served: Answering) -> None:
+def test_silent_server_that_generates_is_kept(served: Answering) -> None:
     looked_after(served, is_asked=True, until=2)
     assert served.asked.count("/health_generate") == 2
 
 
-def test_one_that_is_silent_and_does_not_generate_is_given_up(served: Answering) -> None:
+def test_silent_server_that_does_not_generate_is_replaced(served: Answering) -> None:
     served.generates = False
     with pytest.raises(WorkerError, match=r"engine, http.* has answered nothing for \d+ s, and does not answer "):
         looked_after(served, is_asked=True)
 
 
-def test_one_that_is_gone_is_given_up_though_nothing_is_asked_of_it(served: Answering) -> None:
+def test_closed_server_is_noticed_while_idle(served: Answering) -> None:
     served.shutdown()
     served.server_close()
     with pytest.raises(WorkerError, match=r"refuses connections: nothing listens there, and does not answer /health_"):
@@ -101,14 +101,14 @@ WAYS = [(plain, json.loads)] + ([fast()] if find_spec("orjson") else [])
 
 
 @table("encode, decode", WAYS)
-def test_what_is_written_is_read(encode: Callable[[object], bytes], decode: Callable[[bytes], Json]) -> None:
+def test_json_round_trips(encode: Callable[[object], bytes], decode: Callable[[bytes], Json]) -> None:
     content = {"rid": "ä", "input_ids": [1, 2**40], "sampling_params": {"temperature": 0.7, "stop": None}, "x": True}
     assert decode(encode(content)) == content
     assert b" " not in encode(content)
 
 
 @table("encode, decode", WAYS)
-def test_nan_is_read_and_what_is_no_json_is_not(
+def test_nan_is_read_and_invalid_json_is_refused(
     encode: Callable[[object], bytes], decode: Callable[[bytes], Json]
 ) -> None:
     [nan] = decode(b"[NaN]")  # type: ignore[misc]

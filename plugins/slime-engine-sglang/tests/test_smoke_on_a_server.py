@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.server, pytest.mark.timeout(600)]
 REQUEST = GenerateRequest(PROMPT, SamplingParams(24, temperature=0.7, ignore_eos=True), 3)
 
 
-def test_a_server_generates_takes_new_weights_and_leaves_nothing(tmp_path: Path) -> None:
+def test_real_server_smoke_test(tmp_path: Path) -> None:
     needs_servers()
     models = [write_tiny_model(tmp_path / str(version)) for version in range(2)]
     weights = load_file(models[0] / FILE)

@@ -41,9 +41,7 @@ class Between:
 
 
 @table("new_weights", ["retract", "in_place"])
-async def test_answers_go_on_and_in_place_later_ones_take_nothing_from_the_cache(
-    tmp_path: Path, new_weights: str
-) -> None:
+async def test_running_requests_continue_with_new_weights(tmp_path: Path, new_weights: str) -> None:
     async with on_a_fake(tmp_path, Slow(1.0), new_weights=new_weights) as (engine, server):
         asked = asyncio.create_task(engine.generate(LONG))
         await asyncio.sleep(0.3)
@@ -65,7 +63,7 @@ async def test_answers_go_on_and_in_place_later_ones_take_nothing_from_the_cache
 
 
 @table("new_weights", ["retract", "in_place"])
-async def test_nothing_goes_on_before_what_was_served_is_back(tmp_path: Path, new_weights: str) -> None:
+async def test_failed_update_restores_the_served_weights(tmp_path: Path, new_weights: str) -> None:
     async with on_a_fake(tmp_path, new_weights=new_weights) as (engine, server):
         between = Between(engine, {})
         told = between.answers
@@ -83,7 +81,7 @@ async def test_nothing_goes_on_before_what_was_served_is_back(tmp_path: Path, ne
     assert (server.weight_version, server.paused) == ("0", False)
 
 
-async def test_what_was_served_is_not_loaded_from_a_file_that_holds_something_else(tmp_path: Path) -> None:
+async def test_overwritten_weights_are_not_restored(tmp_path: Path) -> None:
     async with on_a_fake(tmp_path) as (engine, _):
         Between(engine, {LOAD: ModelError("no room")})
         await asyncio.to_thread(publish_model, tmp_path / "model", tmp_path, 1)  # which this engine was not told of
@@ -94,7 +92,7 @@ async def test_what_was_served_is_not_loaded_from_a_file_that_holds_something_el
 # --- memory
 
 
-async def test_memory_is_given_up_after_what_is_under_way_and_weights_are_loaded_again(tmp_path: Path) -> None:
+async def test_memory_release_waits_and_reloads_weights(tmp_path: Path) -> None:
     async with on_a_fake(tmp_path, Slow(0.5)) as (engine, server):
         between = Between(engine, {})
         asked = asyncio.create_task(engine.generate(PLAIN))

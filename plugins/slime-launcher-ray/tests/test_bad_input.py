@@ -21,7 +21,7 @@ def no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
 
 
-def test_more_gpus_than_a_cluster_of_this_machine_will_have_are_refused() -> None:
+def test_too_many_gpus_are_refused() -> None:
     groups = [WorkerGroupSpec("trainer", 2, needs=Needs()), WorkerGroupSpec("engine", 1, needs=Needs(gpus=9.0))]
     with pytest.raises(ConfigError) as told:
         check_use(RaySettings(num_gpus=2), groups)
@@ -30,7 +30,7 @@ def test_more_gpus_than_a_cluster_of_this_machine_will_have_are_refused() -> Non
     assert "no node has that much of GPU" in str(told.value)
 
 
-def test_what_other_groups_of_the_run_take_is_counted() -> None:
+def test_gpus_of_other_groups_are_counted() -> None:
     groups = [WorkerGroupSpec("trainer", 2, needs=Needs(gpus=1.0)), WorkerGroupSpec("engine", 1, needs=Needs(gpus=1.0))]
     with pytest.raises(ConfigError, match="there is 2 GPUs in all, of which trainer took 2 GPUs"):
         check_use(RaySettings(num_gpus=2), groups)
@@ -38,7 +38,7 @@ def test_what_other_groups_of_the_run_take_is_counted() -> None:
     check_use(RaySettings(num_gpus=2), beside)
 
 
-def test_an_address_that_nobody_answers_at_is_refused() -> None:
+def test_unreachable_address_is_refused() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{taken.getsockname()[1]}"
@@ -46,7 +46,7 @@ def test_an_address_that_nobody_answers_at_is_refused() -> None:
             check_use(RaySettings(address=address), [])
 
 
-def test_auto_is_the_cluster_that_was_started_here_and_no_other(
+def test_auto_means_the_cluster_started_here(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ray itself would try any cluster of the machine, another run's own one among them, as long as that says no."""
@@ -70,7 +70,7 @@ def test_auto_is_the_cluster_that_was_started_here_and_no_other(
         ({"pip": 3}, r"\[launcher.ray\] runtime_env: .*'pip'"),
     ],
 )
-def test_a_runtime_environment_that_ray_does_not_understand_is_refused(given: dict[str, JsonValue], told: str) -> None:
+def test_invalid_runtime_env_is_refused(given: dict[str, JsonValue], told: str) -> None:
     with pytest.raises(ConfigError, match=told):
         check_use(RaySettings(runtime_env=given), [])
 
@@ -88,11 +88,11 @@ def test_a_runtime_environment_that_ray_does_not_understand_is_refused(given: di
         ),
     ],
 )
-def test_how_an_actor_died_is_said_in_words(error: RayError, how: str) -> None:
+def test_actor_death_is_explained(error: RayError, how: str) -> None:
     assert how_it_died(error).startswith(how)
 
 
-def test_without_ray_it_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_ray_names_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checks, "has_ray", lambda: False)
     with pytest.raises(
         ConfigError, match=r"the launcher 'ray' needs Ray, which is not installed here: pip install 'ray"

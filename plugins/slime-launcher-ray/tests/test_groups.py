@@ -30,7 +30,7 @@ def spec(name: str = "kit", size: int = 2, **changes: object) -> WorkerGroupSpec
 @pytest.mark.parametrize(
     ("trainer", "counts"), [("slime-local/local", "ranks"), ("slime-trainer-megatron/megatron", "num_gpus")]
 )
-def test_ranks_on_gpus_have_one_each(live: Live, trainer: str, counts: str) -> None:
+def test_each_rank_has_its_gpu(live: Live, trainer: str, counts: str) -> None:
     found = PluginManager().from_installed(trainer.partition("/")[0]).catalog.find("trainer", trainer).spec
     assert isinstance(found, TrainerSpec)
     settings = found.model.model_validate({counts: 3, "device": "cuda"})
@@ -61,7 +61,7 @@ def test_a_group_beside_another_shares_its_devices_rank_by_rank(live: Live) -> N
     live.run(play())
 
 
-def test_what_another_group_of_the_run_has_is_not_waited_for(live: Live) -> None:
+def test_resources_of_the_own_run_are_not_waited_for(live: Live) -> None:
     async def play() -> str:
         group = await live.launcher.start(spec("ranks", needs=Needs(gpus=2.0)))
         with pytest.raises(ConfigError) as told:
@@ -72,7 +72,7 @@ def test_what_another_group_of_the_run_has_is_not_waited_for(live: Live) -> None
     assert "4 GPUs in all, of which ranks took 4 GPUs" in live.run(play())
 
 
-def test_room_that_other_runs_have_is_waited_for_only_so_long(
+def test_resources_of_other_runs_time_out(
     live: Live, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lease, "TOLD_S", 1.0)
@@ -92,7 +92,7 @@ def test_room_that_other_runs_have_is_waited_for_only_so_long(
     assert "group 'engine' waits for room, 1 of 2 s: it needs 1 times " in caplog.text
 
 
-def test_room_that_others_leave_in_time_is_taken(live: Live, tmp_path: Path) -> None:
+def test_freed_resources_are_used(live: Live, tmp_path: Path) -> None:
     async def play() -> None:
         group = await live.launcher.start(spec("ranks", needs=Needs(gpus=2.0)))
         other = RayLauncher(RaySettings(placement_timeout_s=60.0), setup_in(tmp_path))
@@ -131,9 +131,7 @@ def test_room_that_others_leave_in_time_is_taken(live: Live, tmp_path: Path) -> 
         (WorkerGroupSpec("kit", 2, TARGET, {"start": -1}, Needs(gpus=1.0)), WorkerError, "cannot start at -1"),
     ],
 )
-def test_a_refusal_says_why_and_leaves_nothing(
-    live: Live, asked: WorkerGroupSpec, error: type[SlimeError], text: str
-) -> None:
+def test_refused_group_leaves_nothing(live: Live, asked: WorkerGroupSpec, error: type[SlimeError], text: str) -> None:
     before = live.alive()
     with pytest.raises(error) as told:
         live.run(live.launcher.start(asked))
@@ -144,7 +142,7 @@ def test_a_refusal_says_why_and_leaves_nothing(
     assert now == before
 
 
-def test_an_argument_of_a_call_that_does_not_pickle_is_refused(live: Live) -> None:
+def test_unpicklable_argument_is_refused(live: Live) -> None:
     async def play() -> str:
         group = await live.launcher.start(spec())
         with pytest.raises(WorkerError) as told:
@@ -154,7 +152,7 @@ def test_an_argument_of_a_call_that_does_not_pickle_is_refused(live: Live) -> No
     assert "kit 1: the argument of add() cannot be sent to it" in live.run(play())
 
 
-def test_a_killed_worker_is_told_of_with_its_node_and_the_end_of_its_log(live: Live) -> None:
+def test_killed_worker_is_reported_with_node_and_log(live: Live) -> None:
     async def play() -> str:
         group = await live.launcher.start(spec())
         await group.call("say", ["famous last words"] * 2)
@@ -170,7 +168,7 @@ def test_a_killed_worker_is_told_of_with_its_node_and_the_end_of_its_log(live: L
     assert "famous last words" in text
 
 
-def test_threads_follow_the_cores_that_are_asked_for(live: Live) -> None:
+def test_threads_follow_requested_cores(live: Live) -> None:
     async def play() -> object:
         group = await live.launcher.start(spec(size=1, needs=Needs(cpus=2.0)))
         told = await group.call_one(0, "variable", "OMP_NUM_THREADS")
@@ -182,7 +180,7 @@ def test_threads_follow_the_cores_that_are_asked_for(live: Live) -> None:
     assert live.run(play()) == "2"
 
 
-def test_signals_are_still_the_drivers_own(live: Live) -> None:
+def test_signal_handlers_are_unchanged(live: Live) -> None:
     before = signal.getsignal(signal.SIGTERM)
 
     async def play() -> None:
@@ -193,7 +191,7 @@ def test_signals_are_still_the_drivers_own(live: Live) -> None:
 
 
 @table("address", ["127.0.0.1:9", "auto"])
-def test_one_process_is_of_one_cluster(live: Live, tmp_path: Path, address: str) -> None:
+def test_second_cluster_in_a_process_is_refused(live: Live, tmp_path: Path, address: str) -> None:
     first = live.run(live.launcher.start(spec("first", size=1)))
     other = RayLauncher(RaySettings(address=address), setup_in(tmp_path))
     with pytest.raises(ConfigError, match=f"asks for the one at {address}, and this process is connected to"):
@@ -206,7 +204,7 @@ def test_one_process_is_of_one_cluster(live: Live, tmp_path: Path, address: str)
     "expected, told",
     [({"slime-core": "9.9"}, "slime-core"), ({"slime-reward-of-mine": "0.1.0"}, "slime-reward-of-mine")],
 )
-def test_a_worker_without_the_plugins_of_the_driver_is_refused(
+def test_worker_without_the_driver_plugins_is_refused(
     live: Live, tmp_path: Path, expected: dict[str, str], told: str
 ) -> None:
     other = RayLauncher(RaySettings(), replace(setup_in(tmp_path), plugins=PluginSet(expected=expected)))

@@ -48,7 +48,7 @@ def refused(address: str, folder: Path) -> str:
     return done.stdout
 
 
-def test_a_cluster_of_another_version_is_named_with_both(tmp_path: Path) -> None:
+def test_version_mismatch_is_named(tmp_path: Path) -> None:
     with head([sys.executable, "-c", OTHER], tmp_path) as other:
         told = refused(other.address, tmp_path)
     assert f"refused: the Ray cluster at {other.address} is of another version: " in told
@@ -56,7 +56,7 @@ def test_a_cluster_of_another_version_is_named_with_both(tmp_path: Path) -> None
     assert "install the same on all nodes" in told
 
 
-def test_a_head_that_is_stopped_is_not_waited_for_long(tmp_path: Path) -> None:
+def test_stopped_head_is_refused_soon(tmp_path: Path) -> None:
     with head([sys.executable, "-m", "ray.scripts.scripts"], tmp_path) as stopped:
         own = [each for each in Path("/proc").glob("[0-9]*") if str(stopped.files) in _text(each / "cmdline")]
         (pid,) = (int(each.name) for each in own if _text(each / "comm") == "gcs_server\n")

@@ -46,7 +46,7 @@ def kill_node_of(log: Path) -> None:
     os.kill(parent(worker), signal.SIGKILL)
 
 
-def test_a_run_outlives_the_nodes_of_its_engine_and_of_its_ranks(address: str, tmp_path: Path) -> None:
+def test_run_survives_node_loss(address: str, tmp_path: Path) -> None:
     run_file, run, log = small_run(tmp_path), tmp_path / "run", tmp_path / "printed.txt"
     (tmp_path / "reward.py").write_text(HELD)
     flags: list[str | Path] = [

@@ -45,7 +45,7 @@ def spec(name: str = "kit", size: int = 2, **changes: object) -> WorkerGroupSpec
     return WorkerGroupSpec(name, size, TARGET, {"start": 10}, **changes)  # type: ignore[arg-type]
 
 
-def test_ranks_go_by_node_then_by_device(nodes: tuple[Live, Cluster]) -> None:
+def test_ranks_are_ordered_by_node_and_device(nodes: tuple[Live, Cluster]) -> None:
     live, _ = nodes
 
     async def play() -> None:
@@ -64,7 +64,7 @@ def test_ranks_go_by_node_then_by_device(nodes: tuple[Live, Cluster]) -> None:
     live.run(play())
 
 
-def test_a_folder_that_cannot_be_written_is_named(nodes: tuple[Live, Cluster], tmp_path: Path) -> None:
+def test_unwritable_folder_is_named(nodes: tuple[Live, Cluster], tmp_path: Path) -> None:
     live, cluster = nodes
     (tmp_path / "file").touch()
     other = Live(tmp_path / "file" / "logs", RaySettings(address=cluster.address))
@@ -84,7 +84,7 @@ def test_a_folder_that_cannot_be_written_is_named(nodes: tuple[Live, Cluster], t
     ],
     ids=["not shared", "read only"],
 )
-def test_a_node_with_another_disk_is_named(
+def test_node_without_the_shared_folder_is_named(
     nodes: tuple[Live, Cluster], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, apart: str, why: str, doctor: str
 ) -> None:
     _, cluster = nodes
@@ -138,7 +138,7 @@ def node_apart(address: str, mount: str) -> Iterator[None]:
             time.sleep(0.1)
 
 
-def test_all_nodes_are_looked_at(nodes: tuple[Live, Cluster], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_doctor_checks_all_nodes(nodes: tuple[Live, Cluster], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     _, cluster = nodes
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("RAY_ADDRESS", cluster.address)
@@ -151,7 +151,7 @@ def test_all_nodes_are_looked_at(nodes: tuple[Live, Cluster], monkeypatch: pytes
     assert found["run_folder"].text.endswith(f"share and write {tmp_path / 'runs'}")
 
 
-def test_a_node_that_is_gone_is_told_of_and_another_takes_over(nodes: tuple[Live, Cluster]) -> None:
+def test_lost_node_is_reported_and_replaced(nodes: tuple[Live, Cluster]) -> None:
     live, cluster = nodes
 
     async def play() -> str:

@@ -24,13 +24,13 @@ def refused(settings: RaySettings) -> str:
 
 
 @pytest.mark.long
-def test_a_cluster_that_cannot_be_started_is_told_of_with_what_ray_said() -> None:
+def test_failed_cluster_start_shows_ray_output() -> None:
     said = refused(RaySettings(object_store_mb=2**24))
     assert "its head ended; it said:\n" in said
     assert "object_store_memory" in said or "object store" in said.lower(), said
 
 
-def test_a_cluster_that_does_not_start_in_time_is_not_waited_for() -> None:
+def test_slow_cluster_start_times_out() -> None:
     assert "was not ready within 0.5 s ([launcher.ray] start_timeout_s); it said:" in refused(
         RaySettings(start_timeout_s=0.5)
     )

@@ -50,7 +50,7 @@ def left(name: str) -> list[int]:
     return found
 
 
-def test_a_run_has_the_digests_that_it_has_under_the_local_launcher(run_file: Path) -> None:
+def test_run_is_bitwise_equal_to_the_local_launcher(run_file: Path) -> None:
     for launcher in ("local", "ray"):
         run = train(run_file, launcher, "--launcher", launcher, "--engine.local.workers", "1")
         assert run.wait(240) == 0, (run_file.parent / f"{launcher}.txt").read_text()

@@ -8,16 +8,16 @@ from tests.tables import table
 
 
 @table("address", ["ray://10.0.0.1:10001", "http://10.0.0.1:8265", "10.0.0.1", "local"])
-def test_what_is_no_address_of_a_head_is_refused(address: str) -> None:
+def test_invalid_head_address_is_refused(address: str) -> None:
     with pytest.raises(ValidationError, match="expected HOST:PORT"):
         RaySettings(address=address)
 
 
-def test_addresses_of_heads_are_taken() -> None:
+def test_head_addresses_are_accepted() -> None:
     assert RaySettings(address="10.0.0.1:6379").address == "10.0.0.1:6379"
     assert RaySettings(address="auto").address == "auto"
 
 
-def test_secrets_are_not_sent_by_a_runtime_environment() -> None:
+def test_runtime_env_must_not_set_env_vars() -> None:
     with pytest.raises(ValidationError, match="env_vars"):
         RaySettings(runtime_env={"env_vars": {"KEY": "1"}})

@@ -221,7 +221,7 @@ def padded(batch: TrainBatch, reference: Path) -> dict[str, torch.Tensor]:
 
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("name", CASES)
-def test_the_gradient_is_that_of_trl(name: str, models: tuple[Path, Path], batch: TrainBatch, tmp_path: Path) -> None:
+def test_gradient_matches_trl(name: str, models: tuple[Path, Path], batch: TrainBatch, tmp_path: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         pytest.importorskip("trl", reason="TRL is not installed; it comes with the extra bench")

@@ -50,7 +50,7 @@ def of(model: LocalModel) -> tuple[Tensor, Tensor]:
 
 
 @given(st.integers(1, 5), st.integers(1, 9), st.integers(1, 5), st.integers(0, 1000))
-def test_a_product_of_rounded_factors_is_that_of_a_loop(n: int, k: int, m: int, seed: int) -> None:
+def test_bf16_products_match_a_loop(n: int, k: int, m: int, seed: int) -> None:
     draw = torch.Generator().manual_seed(seed)
     a, b = torch.randn(n, k, generator=draw), torch.randn(k, m, generator=draw)
     base = torch.randn(n, m, generator=draw)
@@ -75,9 +75,7 @@ def test_a_product_of_rounded_factors_is_that_of_a_loop(n: int, k: int, m: int, 
 
 
 @table("family, changes", MODELS)
-def test_log_probs_and_gradients_are_near_those_in_fp32(
-    tiny_hf: TinyHf, family: str, changes: dict[str, object]
-) -> None:
+def test_bf16_results_are_near_fp32(tiny_hf: TinyHf, family: str, changes: dict[str, object]) -> None:
     exact, near = load_model(tiny_hf(family, **changes)), load_model(tiny_hf(family, **changes), bf16=True)
     assert torch.equal(exact.flat, near.flat)
     (log_probs, gradient), (rounded_log_probs, rounded_gradient) = of(exact), of(near)
@@ -93,9 +91,7 @@ def test_log_probs_and_gradients_are_near_those_in_fp32(
 
 
 @table("family, changes", MODELS)
-def test_the_engine_and_the_trainer_differ_less_than_either_from_fp32(
-    tiny_hf: TinyHf, family: str, changes: dict[str, object]
-) -> None:
+def test_bf16_engine_and_trainer_agree(tiny_hf: TinyHf, family: str, changes: dict[str, object]) -> None:
     model, exact = load_model(tiny_hf(family, **changes), bf16=True), load_model(tiny_hf(family, **changes))
 
     def decoded() -> Tensor:
@@ -141,7 +137,7 @@ def test_a_training_learns_and_goes_on_from_a_checkpoint_bit_for_bit(
     assert torch.equal(flat(again), flat(rank))
 
 
-def test_master_weights_keep_steps_that_bf16_would_round_away(tiny_hf: TinyHf, tmp_path: Path) -> None:
+def test_master_weights_keep_small_steps(tiny_hf: TinyHf, tmp_path: Path) -> None:
     model = tiny_hf("qwen3", tie_word_embeddings=True)
     rank = LocalRank(0, 1, rank_setup(model, tmp_path, lr=1e-6, loss=SFT, bf16=True))
     before = flat(rank)

@@ -39,7 +39,7 @@ def batch_of(rollout_id: int = 0) -> TrainBatch:
     return dataclasses.replace(batches(1)[0], rollout_id=rollout_id)
 
 
-def test_a_policy_that_is_its_reference_is_at_no_distance_to_the_bit(models: tuple[Path, Path], tmp_path: Path) -> None:
+def test_policy_equal_to_its_reference_has_zero_kl(models: tuple[Path, Path], tmp_path: Path) -> None:
     rank = rank_with(models, tmp_path, same=True, reference=dataclasses.replace(KL, kl_loss_type="k1"))
     first = rank.train_step(batch_of())
     assert first.metrics["kl_loss"] == 0.0
@@ -47,7 +47,7 @@ def test_a_policy_that_is_its_reference_is_at_no_distance_to_the_bit(models: tup
     assert rank.train_step(batch_of(1)).metrics["kl_loss"] != 0.0
 
 
-def test_a_kl_loss_computes_groups_without_an_advantage_too(models: tuple[Path, Path], tmp_path: Path) -> None:
+def test_kl_loss_computes_groups_without_advantage(models: tuple[Path, Path], tmp_path: Path) -> None:
     trained = sum(sample.response_length for group in GROUPS for sample in group.samples)
     assert rank_with(models, tmp_path).train_step(batch_of()).tokens < trained
     assert rank_with(models, tmp_path, reference=KL).train_step(batch_of()).tokens == trained
@@ -59,18 +59,18 @@ def test_a_kl_loss_computes_groups_without_an_advantage_too(models: tuple[Path, 
     assert torch.equal(flat(watched), flat(plain))
 
 
-def test_the_loss_has_the_kl_that_many_times(models: tuple[Path, Path], tmp_path: Path) -> None:
+def test_loss_includes_kl_times_its_coefficient(models: tuple[Path, Path], tmp_path: Path) -> None:
     metrics = rank_with(models, tmp_path, reference=KL).train_step(batch_of()).metrics
     assert metrics["loss"] == pytest.approx(metrics["pg_loss"] + 0.1 * metrics["kl_loss"], rel=1e-5)
 
 
-def test_a_reference_is_refreshed_at_its_interval(models: tuple[Path, Path], tmp_path: Path) -> None:
+def test_reference_is_refreshed_at_its_interval(models: tuple[Path, Path], tmp_path: Path) -> None:
     rank = rank_with(models, tmp_path, reference=dataclasses.replace(KL, update_interval=2))
     found = [rank.train_step(batch_of(number)).metrics["kl_loss"] for number in range(5)]
     assert [kl == 0.0 for kl in found] == [False, False, True, False, True]
 
 
-def test_a_kl_in_the_rewards_is_in_the_advantages(models: tuple[Path, Path], tmp_path: Path) -> None:
+def test_kl_in_rewards_changes_advantages(models: tuple[Path, Path], tmp_path: Path) -> None:
     reference = Reference(Path(), kl_coef=0.3, kl_loss_type="k1")
     rank = rank_with(models, tmp_path, reference=reference, advantage=WHITENED)
     with_kl = rank.train_step(batch_of())
@@ -80,7 +80,7 @@ def test_a_kl_in_the_rewards_is_in_the_advantages(models: tuple[Path, Path], tmp
     assert "kl_loss" not in with_kl.metrics
 
 
-def test_rank_hooks_are_told_of_each_model_that_is_asked(
+def test_rank_hooks_fire_for_each_model(
     models: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: list[object] = []
@@ -92,13 +92,13 @@ def test_rank_hooks_are_told_of_each_model_that_is_asked(
     assert len({id(event.model) for event in asked}) == 3
 
 
-def test_a_reference_of_another_shape_cannot_be_refreshed(models: tuple[Path, Path], tmp_path: Path) -> None:
+def test_refreshing_another_architecture_is_refused(models: tuple[Path, Path], tmp_path: Path) -> None:
     setup = setup_with(models, tmp_path, same=True, reference=dataclasses.replace(KL, update_interval=1))
     with pytest.raises(ModelError, match="leave ref_update_interval out"):
         CompanionModels(setup, lambda mine: mine).begin(1, torch.zeros(3))
 
 
-def test_a_teachers_log_probs_may_come_with_the_samples(models: tuple[Path, Path], tmp_path: Path) -> None:
+def test_teacher_log_probs_may_come_from_a_column(models: tuple[Path, Path], tmp_path: Path) -> None:
     """The same step, to rounding, whether the ranks compute them or the batch brings them."""
     from slime_local.companions import FrozenModel
     from slime_local.model import GroupTokens

@@ -34,7 +34,7 @@ def batch_of(rollout_id: int = 0) -> TrainBatch:
 
 
 @table("family", ["llama", "qwen3", "gpt2"])
-def test_values_are_a_head_on_the_states_of_hugging_face(tiny_hf: TinyHf, family: str) -> None:
+def test_values_match_a_head_on_hugging_face_states(tiny_hf: TinyHf, family: str) -> None:
     from transformers import AutoModel
 
     directory = tiny_hf(family)
@@ -53,7 +53,7 @@ def test_values_are_a_head_on_the_states_of_hugging_face(tiny_hf: TinyHf, family
 
 
 @table("family", ["llama", "qwen3", "gpt2"])
-def test_the_gradient_of_values_is_that_of_finite_differences(tiny_hf: TinyHf, family: str) -> None:
+def test_value_gradient_matches_finite_differences(tiny_hf: TinyHf, family: str) -> None:
     """Along random directions, of the decoder's weights and of the head."""
     model = load_model(tiny_hf(family))
     flat_N = torch.empty(model.numel)
@@ -79,7 +79,7 @@ def test_the_gradient_of_values_is_that_of_finite_differences(tiny_hf: TinyHf, f
     assert leaf.grad.tolist() == pytest.approx(slopes, rel=1e-3, abs=1e-4)
 
 
-def test_first_values_are_0_and_the_critic_learns_what_comes(tiny_model: Path, tmp_path: Path) -> None:
+def test_critic_starts_at_zero_and_learns(tiny_model: Path, tmp_path: Path) -> None:
     rank = LocalRank(0, 1, setup_of(tiny_model, tmp_path))
     found = [rank.train_step(batch_of(number)) for number in range(30)]
     first, last = found[0].scalars, found[-1].scalars
@@ -90,7 +90,7 @@ def test_first_values_are_0_and_the_critic_learns_what_comes(tiny_model: Path, t
     assert first["lr-pg_0"] == 1e-3
 
 
-def test_later_steps_of_a_rollout_are_compared_with_the_values_before_it(tiny_model: Path, tmp_path: Path) -> None:
+def test_value_targets_are_fixed_in_a_rollout(tiny_model: Path, tmp_path: Path) -> None:
     rank = LocalRank(0, 1, setup_of(tiny_model, tmp_path))
     rank.train_step(batch_of(0))
     rollout = [dataclasses.replace(batch_of(1), step=step) for step in range(3)]
@@ -101,7 +101,7 @@ def test_later_steps_of_a_rollout_are_compared_with_the_values_before_it(tiny_mo
     assert [result.scalars["returns"] for result in results] == [results[0].scalars["returns"]] * 3
 
 
-def test_in_critic_only_rollouts_the_policy_stays(tiny_model: Path, tmp_path: Path) -> None:
+def test_critic_only_rollouts_leave_the_policy(tiny_model: Path, tmp_path: Path) -> None:
     rank = LocalRank(0, 1, setup_of(tiny_model, tmp_path, only=2))
     before = flat(rank)
     for number in range(2):
@@ -114,7 +114,7 @@ def test_in_critic_only_rollouts_the_policy_stays(tiny_model: Path, tmp_path: Pa
     assert not torch.equal(flat(rank), before)
 
 
-def test_what_is_not_finite_changes_neither_model(tiny_model: Path, tmp_path: Path) -> None:
+def test_non_finite_step_changes_neither_model(tiny_model: Path, tmp_path: Path) -> None:
     rank = LocalRank(0, 1, setup_of(tiny_model, tmp_path))
     rank.train_step(batch_of(0))
     rank.save(tmp_path / "before")

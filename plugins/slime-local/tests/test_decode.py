@@ -74,7 +74,7 @@ def compared(request: pytest.FixtureRequest, tiny_hf: Callable[..., Path]) -> tu
 
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-def test_a_row_is_bitwise_the_same_in_any_company(
+def test_decoding_is_bitwise_independent_of_the_batch(
     compared: tuple[LocalModel, list[DecodeResult]], data: st.DataObject
 ) -> None:
     model, whole = compared
@@ -87,7 +87,7 @@ def test_a_row_is_bitwise_the_same_in_any_company(
 
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-def test_a_row_is_bitwise_the_same_whenever_it_is_admitted(
+def test_decoding_is_bitwise_independent_of_admission_time(
     compared: tuple[LocalModel, list[DecodeResult]], data: st.DataObject
 ) -> None:
     model, whole = compared
@@ -113,7 +113,7 @@ def test_a_row_is_bitwise_the_same_whenever_it_is_admitted(
 
 
 @pytest.mark.parametrize("name", ["qwen3", "gpt2"])
-def test_log_probs_agree_with_the_training_forward(name: str, request: pytest.FixtureRequest) -> None:
+def test_decode_log_probs_match_the_training_forward(name: str, request: pytest.FixtureRequest) -> None:
     model: LocalModel = request.getfixturevalue(name)
     for temperature in (1.0, 0.6):
         asked = [but(r, temperature=temperature) for r in mixed_requests()]
@@ -137,7 +137,7 @@ def test_an_abort_returns_what_was_drawn(name: str, request: pytest.FixtureReque
         assert cut.finish is (full.finish if len(full.tokens) <= 5 else FinishReason.ABORT)
 
 
-def test_draws_depend_on_seed_and_index_alone_and_are_uniform() -> None:
+def test_draws_are_uniform_and_depend_on_seed_and_index() -> None:
     seeds = np.arange(2000, dtype=np.uint64)
     draws = np.stack([uniform(seeds, i) for i in range(20)])
     assert np.array_equal(draws[7, 100:200], uniform(seeds[100:200], 7))
@@ -150,7 +150,7 @@ def test_draws_depend_on_seed_and_index_alone_and_are_uniform() -> None:
 
 @given(data=st.data())
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_what_there_is_no_room_for_waits_and_is_the_same(qwen3: LocalModel, data: st.DataObject) -> None:
+def test_queued_requests_decode_the_same(qwen3: LocalModel, data: st.DataObject) -> None:
     """Whatever the room: requests are taken up in order, never more than fit or a single one, and come out the same."""
     requests = mixed_requests()
     chosen = data.draw(st.lists(st.sampled_from(range(len(requests))), min_size=1, max_size=20, unique=True))
@@ -169,7 +169,7 @@ def test_what_there_is_no_room_for_waits_and_is_the_same(qwen3: LocalModel, data
     assert sorted(begun, key=chosen.index) == chosen
 
 
-def test_a_decoder_that_was_full_takes_up_more_when_a_quarter_is_free(qwen3: LocalModel) -> None:
+def test_full_decoder_admits_again_when_a_quarter_is_free(qwen3: LocalModel) -> None:
     decoder = Decoder(qwen3, ENDS, room=8 * 20)
     lengths = [4, 8, 12, *[17] * 9]
     decoder.admit({n: but(BASE, max_new_tokens=m, stop_token_ids=frozenset(), seed=n) for n, m in enumerate(lengths)})

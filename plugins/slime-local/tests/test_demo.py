@@ -87,7 +87,7 @@ def test_unknown_tasks_and_splits_are_refused(task: str, split: str) -> None:
 
 
 @table("task", ["chain", "word"])
-def test_every_solution_of_the_demo_is_paid_and_no_other_answer(task: str) -> None:
+def test_demo_solutions_are_graded_correct(task: str) -> None:
     for problem in problems(task, 1, 50, "train"):
         for response in (worked_response(problem), bare_response(problem)):
             assert grade(problem.answer, response).correct is True, response
@@ -117,7 +117,7 @@ def test_the_same_seed_writes_the_same_model(models: tuple[Path, Path], tmp_path
 
 
 @pytest.mark.parametrize("task", sorted(demo.SIZES))
-def test_the_run_file_is_one_for_slime_train(task: str, tmp_path: Path, slime: Slime, tiny_model: Path) -> None:
+def test_demo_run_file_passes_slime_plan(task: str, tmp_path: Path, slime: Slime, tiny_model: Path) -> None:
     run = tmp_path / "run"
     claim_run_folder("--save", run)
     ran = slime("plan", demo.run_file(task, 3, tiny_model, run))
@@ -127,7 +127,7 @@ def test_the_run_file_is_one_for_slime_train(task: str, tmp_path: Path, slime: S
     assert set(rows).isdisjoint((run / "eval.jsonl").read_text().splitlines())
 
 
-def test_it_builds_a_model_trains_it_and_reports(short: Path, slime: Slime) -> None:
+def test_demo_builds_trains_and_reports(short: Path, slime: Slime) -> None:
     asked = ("demo", "--task", "chain", "--seed", 5, "--lr", "0.00012")
     ran = slime(*asked)
     assert ran.code == 0, ran.err
@@ -150,7 +150,7 @@ def test_it_builds_a_model_trains_it_and_reports(short: Path, slime: Slime) -> N
     assert len([row for row in MetricsLog.read(run / "metrics.jsonl") if "rollout/raw_reward" in row.metrics]) == 3
 
 
-def test_a_given_model_is_trained_on_short_sums(short: Path, slime: Slime, tiny_model: Path) -> None:
+def test_demo_trains_a_given_model(short: Path, slime: Slime, tiny_model: Path) -> None:
     ran = slime("demo", "--model", tiny_model, "--num-rollout", 2)
     assert ran.code == 0, ran.err
     run = short / "runs" / "demo-tiny-0"
@@ -171,7 +171,7 @@ def test_a_given_model_is_trained_on_short_sums(short: Path, slime: Slime, tiny_
         (["--task", "chain", "--num-rollout", "1", "--local-ranks", "1"], "No such option '--local-ranks'"),
     ],
 )
-def test_what_it_cannot_do_is_refused_before_the_warm_start(slime: Slime, flags: list[str], says: str) -> None:
+def test_demo_refuses_bad_flags_before_warm_up(slime: Slime, flags: list[str], says: str) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pretrained_demo, "find_gguf", lambda: None)
         if "--save" in flags:  # without torch
@@ -182,7 +182,7 @@ def test_what_it_cannot_do_is_refused_before_the_warm_start(slime: Slime, flags:
 
 @pytest.mark.long
 @pytest.mark.timeout(900)  # three demos, each of which starts engines and ranks twice
-def test_a_demo_that_was_killed_goes_on_to_the_same_weights(tmp_path: Path) -> None:
+def test_killed_demo_resumes_to_the_same_weights(tmp_path: Path) -> None:
     def call(folder: Path, *flags: str, dies_at: int = -1) -> subprocess.CompletedProcess[str]:
         folder.mkdir(exist_ok=True)
         (folder / "dies.py").write_text(DIES)

@@ -33,7 +33,7 @@ def test_the_demo_learns(folder: Path) -> None:
     assert heldout[-1] > heldout[0] + 0.4
 
 
-def test_ten_rollouts_from_python_learn_as_the_page_has_them(folder: Path) -> None:
+def test_runner_page_example_learns(folder: Path) -> None:
     pytest.importorskip("slime_compat")
     (program,) = re.findall(
         r'^```python title="first_run.py"\n(.*?)^```', PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL

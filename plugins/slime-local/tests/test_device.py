@@ -85,7 +85,7 @@ def trained(device: str, setup: RankSetup, folder: Path) -> tuple[list[StepResul
         ({}, {"reference": {"update_interval": 1, "kl_coef": 0.1}}),
     ],
 )
-def test_training_there_is_training_here(
+def test_training_on_a_device_equals_the_cpu(
     tiny_hf: Callable[..., Path],
     tmp_path: Path,
     elsewhere_alone: str,
@@ -108,7 +108,7 @@ def test_training_there_is_training_here(
 
 
 @pytest.mark.parametrize(("family", "bf16"), [("qwen3", False), ("qwen3", True), ("gpt2", False)])
-def test_decoding_there_is_decoding_here(
+def test_decoding_on_a_device_equals_the_cpu(
     tiny_hf: Callable[..., Path], tmp_path: Path, elsewhere_alone: str, family: str, bf16: bool
 ) -> None:
     model = tiny_hf(family, tie_word_embeddings=True)
@@ -136,7 +136,7 @@ def test_decoding_there_is_decoding_here(
         assert answer.log_probs == pytest.approx(other.log_probs, abs=ROUNDING[bf16])
 
 
-def test_an_engine_there_takes_what_is_published_in_the_cpus_memory(
+def test_device_engine_loads_published_weights(
     tiny_hf: Callable[..., Path], tmp_path: Path, elsewhere_alone: str
 ) -> None:
     model = tiny_hf("qwen3", tie_word_embeddings=True)
@@ -154,7 +154,7 @@ def test_an_engine_there_takes_what_is_published_in_the_cpus_memory(
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @table("bf16", [False, True])
-def test_recorded_steps_draw_what_the_model_says(tiny_hf: Callable[..., Path], bf16: bool) -> None:
+def test_cuda_graph_decode_matches_the_model(tiny_hf: Callable[..., Path], bf16: bool) -> None:
     directory = tiny_hf("qwen3", tie_word_embeddings=True)
     use_device("cuda", rank=0)
     try:
@@ -174,7 +174,7 @@ def test_recorded_steps_draw_what_the_model_says(tiny_hf: Callable[..., Path], b
         torch.set_default_device(None)
 
 
-def test_a_device_that_torch_does_not_see_is_refused_with_what_to_do() -> None:
+def test_missing_device_is_refused() -> None:
     if torch.cuda.is_available():
         pytest.skip("it sees one")
     with pytest.raises(ModelError, match=r"device = 'cuda': torch .* sees no such device here; .* device = \"cpu\""):

@@ -16,7 +16,7 @@ from slime_local.request_queue import Flags, Turn
 pytestmark = pytest.mark.timeout(120)
 
 
-def test_an_answer_does_not_depend_on_companions_or_workers(tiny_model: Path, tmp_path: Path) -> None:
+def test_output_does_not_depend_on_batch_or_workers(tiny_model: Path, tmp_path: Path) -> None:
     prompts = [[5, 6, 7], [5, 6, 7], [9, 10], [30] * 20]
     asked = [request(prompt, seed) for seed, prompt in enumerate(prompts)]
 
@@ -34,7 +34,7 @@ def test_an_answer_does_not_depend_on_companions_or_workers(tiny_model: Path, tm
     assert found == with_engine(tiny_model, tmp_path, together, workers=1, max_total_tokens=40)
 
 
-def test_a_request_that_comes_later_may_be_answered_before(tiny_model: Path, tmp_path: Path) -> None:
+def test_later_request_may_finish_first(tiny_model: Path, tmp_path: Path) -> None:
     async def use(engine: LocalEngine, channel: WeightChannel) -> None:
         free = SamplingParams(200, ignore_eos=True)
         ended = list[str]()
@@ -53,7 +53,7 @@ def test_a_request_that_comes_later_may_be_answered_before(tiny_model: Path, tmp
     with_engine(tiny_model, tmp_path, use, workers=1)
 
 
-def test_a_switch_waits_for_what_runs_and_holds_back_what_is_new(tiny_model: Path, tmp_path: Path) -> None:
+def test_weight_switch_waits_for_running_requests(tiny_model: Path, tmp_path: Path) -> None:
     async def use(engine: LocalEngine, channel: WeightChannel) -> None:
         free = SamplingParams(100, ignore_eos=True)
         running = [asyncio.create_task(engine.generate(GenerateRequest([5, seed], free, seed))) for seed in range(6)]
@@ -73,7 +73,7 @@ def test_a_switch_waits_for_what_runs_and_holds_back_what_is_new(tiny_model: Pat
     with_engine(tiny_model, tmp_path, use)
 
 
-def test_a_request_that_cannot_be_decoded_harms_no_other(tiny_model: Path, tmp_path: Path) -> None:
+def test_invalid_request_does_not_affect_others(tiny_model: Path, tmp_path: Path) -> None:
     async def use(engine: LocalEngine, channel: WeightChannel) -> None:
         asked = [
             GenerateRequest([], SamplingParams(4), 0),
@@ -94,7 +94,7 @@ def test_a_request_that_cannot_be_decoded_harms_no_other(tiny_model: Path, tmp_p
     with_engine(tiny_model, tmp_path, use)
 
 
-def test_a_text_ends_a_response_with_the_models_own_tokenizer(tiny_model: Path, tmp_path: Path) -> None:
+def test_stop_text_uses_the_model_tokenizer(tiny_model: Path, tmp_path: Path) -> None:
     tokenizer = HfTokenizer.load(tiny_model)
 
     async def use(engine: LocalEngine, channel: WeightChannel) -> None:
@@ -112,9 +112,7 @@ def test_a_text_ends_a_response_with_the_models_own_tokenizer(tiny_model: Path, 
     with_engine(tiny_model, tmp_path, use)
 
 
-def test_a_worker_drops_what_nobody_waits_for(
-    tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_worker_drops_cancelled_requests(tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine_worker, "TURN_S", 0.0)
     flags = Flags.create(tmp_path / "flags", workers=1)
     worker = worker_of(tiny_model, tmp_path)
@@ -133,7 +131,7 @@ def test_a_worker_drops_what_nobody_waits_for(
     assert (list(aborted.tokens), aborted.finish) == ([], FinishReason.ABORT)
 
 
-def test_requests_of_one_prompt_go_to_one_worker_and_loads_are_level() -> None:
+def test_requests_of_one_prompt_share_a_worker() -> None:
     async def main() -> list[list[tuple[int, ...]]]:
         from slime_local.request_queue import QueuedRequest
 

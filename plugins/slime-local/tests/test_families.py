@@ -60,7 +60,7 @@ HYBRID: dict[str, dict[str, object]] = {
 
 
 @table("family", SERVED)
-def test_log_probs_are_those_of_hugging_face(tiny_hf: Callable[..., Path], family: str) -> None:
+def test_log_probs_match_hugging_face(tiny_hf: Callable[..., Path], family: str) -> None:
     """Loading has decoded it already, in padded rows with a cache, and compared."""
     directory = tiny_hf(family, **SERVED[family])
     model = load_model(directory)
@@ -74,9 +74,7 @@ def test_log_probs_are_those_of_hugging_face(tiny_hf: Callable[..., Path], famil
 
 @pytest.mark.filterwarnings("ignore")  # their kernels, which are not installed
 @table("family", HYBRID)
-def test_layers_with_a_state_of_their_own_are_refused_when_the_model_is_loaded(
-    tiny_hf: Callable[..., Path], family: str
-) -> None:
+def test_models_with_recurrent_layers_are_refused(tiny_hf: Callable[..., Path], family: str) -> None:
     with pytest.raises(ModelError, match=r"cannot be decoded by the local engine \(layers: .*linear attention"):
         load_model(tiny_hf(family, **HYBRID[family]))
 
@@ -89,20 +87,20 @@ def test_layers_with_a_state_of_their_own_are_refused_when_the_model_is_loaded(
         ("roberta", r"RobertaForCausalLM in .* cannot compute a text of 8 tokens: TypeError"),
     ],
 )
-def test_a_model_that_cannot_decode_is_refused(tiny_hf: Callable[..., Path], family: str, says: str) -> None:
+def test_non_causal_model_is_refused(tiny_hf: Callable[..., Path], family: str, says: str) -> None:
     with pytest.raises(ModelError, match=says):
         load_model(tiny_hf(family))
 
 
 @pytest.mark.parametrize("family", ["t5", "qwen2_vl"])
-def test_a_model_that_is_no_decoder_of_text_is_refused_in_a_sentence(tmp_path: Path, family: str) -> None:
+def test_non_text_model_is_refused(tmp_path: Path, family: str) -> None:
     AutoConfig.for_model(family).save_pretrained(tmp_path)
     with pytest.raises(ModelError, match=f"transformers has none for model_type '{family}'") as caught:
         load_model(tmp_path)
     assert len(str(caught.value)) < 400
 
 
-def test_a_buffer_of_the_model_is_in_what_is_saved(tiny_hf: Callable[..., Path], tmp_path: Path) -> None:
+def test_buffers_are_saved(tiny_hf: Callable[..., Path], tmp_path: Path) -> None:
     directory = tiny_hf("glm4_moe", **SERVED["glm4_moe"])
     name = "model.layers.1.mlp.gate.e_score_correction_bias"
     weights = load_file(directory / "model.safetensors")

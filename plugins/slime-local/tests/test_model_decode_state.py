@@ -30,7 +30,7 @@ KINDS = [("qwen3", False), ("qwen3", True), ("qwen2", True), ("gpt2", False)]
 
 
 @pytest.mark.parametrize(("family", "static"), KINDS)
-def test_rows_follow_their_sources(tiny_hf: Callable[..., Path], family: str, static: bool) -> None:
+def test_rows_follow_select(tiny_hf: Callable[..., Path], family: str, static: bool) -> None:
     model = load_model(tiny_hf(family, tie_word_embeddings=True))
     state = started(model, static)
     state.add(PROMPTS, [0, 1, 2], max_rows=8)
@@ -52,7 +52,7 @@ def test_rows_follow_their_sources(tiny_hf: Callable[..., Path], family: str, st
 
 
 @pytest.mark.parametrize(("family", "static"), KINDS)
-def test_rows_that_come_later_go_on_as_if_alone(tiny_hf: Callable[..., Path], family: str, static: bool) -> None:
+def test_rows_added_later_decode_as_if_alone(tiny_hf: Callable[..., Path], family: str, static: bool) -> None:
     model = load_model(tiny_hf(family, tie_word_embeddings=True))
     torch.set_num_threads(1)
     together, alone, begins = started(model, static), list[DecodeState](), {0: [0], 3: [1, 2], 40: [0], 45: [2]}
@@ -78,7 +78,7 @@ def test_rows_that_come_later_go_on_as_if_alone(tiny_hf: Callable[..., Path], fa
 
 
 @pytest.mark.parametrize(("family", "static"), KINDS)
-def test_rows_after_others_go_on_as_in_a_fresh_decode(tiny_hf: Callable[..., Path], family: str, static: bool) -> None:
+def test_cleared_decode_equals_a_fresh_one(tiny_hf: Callable[..., Path], family: str, static: bool) -> None:
     """Of as many rows, of more, of far more and of far fewer than those before, whose slots are used again or not."""
     model = load_model(tiny_hf(family, tie_word_embeddings=True))
     torch.set_num_threads(1)

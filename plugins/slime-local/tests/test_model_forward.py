@@ -65,7 +65,7 @@ def loss_of(log_probs: Tensor) -> Tensor:
 
 @pytest.mark.parametrize(("family", "changes"), FAST + PLAIN, ids=str)
 @table("temperature", [1.0, 0.6])
-def test_log_probs_and_gradients_are_those_of_hugging_face(
+def test_log_probs_and_gradients_match_hugging_face(
     tiny_hf: Callable[..., Path], family: str, changes: dict[str, object], temperature: float
 ) -> None:
     directory = tiny_hf(family, **changes)
@@ -90,7 +90,7 @@ def test_log_probs_and_gradients_are_those_of_hugging_face(
 @pytest.mark.parametrize("share", [0.0, 0.5])
 @pytest.mark.parametrize("kept", [1 << 26, 100])
 @pytest.mark.parametrize(("family", "changes"), [FAST[5], PLAIN[0]], ids=str)
-def test_the_gradient_of_the_entropy_is_that_of_hugging_face(
+def test_entropy_gradient_matches_hugging_face(
     tiny_hf: Callable[..., Path],
     monkeypatch: pytest.MonkeyPatch,
     family: str,
@@ -115,7 +115,7 @@ def test_the_gradient_of_the_entropy_is_that_of_hugging_face(
 
 
 @table("family, changes", [FAST[0], FAST[5], ("gpt2", {}), ("gpt_neox", {})])
-def test_layers_that_are_computed_again_have_the_same_gradient_to_the_bit(
+def test_recomputed_layers_have_the_same_gradient_bitwise(
     tiny_hf: Callable[..., Path], family: str, changes: dict[str, object]
 ) -> None:
     def trained(again: bool) -> tuple[Tensor, int]:
@@ -139,7 +139,7 @@ def test_layers_that_are_computed_again_have_the_same_gradient_to_the_bit(
     assert kept_inputs[1] < kept_all[1]
 
 
-def test_long_texts_outgrow_the_rope_table(tiny_hf: Callable[..., Path]) -> None:
+def test_long_texts_extend_the_rope_table(tiny_hf: Callable[..., Path]) -> None:
     directory = tiny_hf("llama", tie_word_embeddings=False)
     group = GroupTokens([7] * 300, [[5] * 100])
     hf = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32).train(False)

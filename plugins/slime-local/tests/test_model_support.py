@@ -39,13 +39,13 @@ def test_llama_like_decoders_are_fast(config: dict[str, object]) -> None:
 
 
 @table("config, reason", PLAIN)
-def test_others_are_plain_and_say_why(config: dict[str, object], reason: str) -> None:
+def test_other_models_are_plain_with_a_reason(config: dict[str, object], reason: str) -> None:
     path, why = explain_path(config)
     assert path == "plain"
     assert reason in why
 
 
-def test_asking_needs_no_torch() -> None:
+def test_explain_path_imports_no_torch() -> None:
     code = (
         "import sys; from slime_local.model import explain_path; explain_path({'model_type': 'llama'});"
         " sys.exit(any(m in sys.modules for m in ('torch', 'numpy', 'transformers')))"

@@ -22,9 +22,7 @@ GROUPS = [GroupTokens([7, 8, 9], [[4, 5], [6]])]
 
 
 @table("family, changes", CASES)
-def test_the_layout_holds_every_weight_once_and_follows_the_vector(
-    tiny_hf: Callable[..., Path], family: str, changes: dict[str, object]
-) -> None:
+def test_layout_holds_every_weight_once(tiny_hf: Callable[..., Path], family: str, changes: dict[str, object]) -> None:
     directory = tiny_hf(family, **changes)
     model = load_model(directory)
     offsets = itertools.accumulate((slot.numel for slot in model.layout), initial=0)
@@ -46,7 +44,7 @@ def test_the_layout_holds_every_weight_once_and_follows_the_vector(
 
 
 @pytest.mark.parametrize(("family", "changes"), CASES, ids=str)
-def test_a_saved_model_is_a_hugging_face_directory(
+def test_saved_model_loads_in_hugging_face(
     tiny_hf: Callable[..., Path], tmp_path: Path, family: str, changes: dict[str, object]
 ) -> None:
     source = tiny_hf(family, **changes)
@@ -65,7 +63,7 @@ def test_a_saved_model_is_a_hugging_face_directory(
 
 
 @table("flat", [torch.zeros(5), torch.zeros(5, dtype=torch.float64), torch.zeros(5, 1), None])
-def test_a_vector_that_does_not_fit_is_refused(tiny_hf: Callable[..., Path], flat: torch.Tensor | None) -> None:
+def test_mismatched_vector_is_refused(tiny_hf: Callable[..., Path], flat: torch.Tensor | None) -> None:
     model = load_model(tiny_hf("qwen3", tie_word_embeddings=True))
     wrong = torch.zeros(2 * model.numel)[::2] if flat is None else flat
     with pytest.raises(ValueError, match=f"needs a contiguous float32 vector of {model.numel} elements"):
@@ -92,7 +90,7 @@ def headless(weights: dict[str, torch.Tensor]) -> None:
         (headless, r"lack 1 tensors of Qwen2ForCausalLM, the first is lm_head\.weight"),
     ],
 )
-def test_weights_that_do_not_fit_are_refused_by_name(
+def test_mismatched_weights_are_refused_by_name(
     tiny_hf: Callable[..., Path], tmp_path: Path, change: Callable[[dict[str, torch.Tensor]], None], says: str
 ) -> None:
     source = tiny_hf("qwen2", tie_word_embeddings=False)

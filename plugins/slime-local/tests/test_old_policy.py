@@ -34,7 +34,7 @@ def old_log_probs(rank: LocalRank, folder: Path, rollout_id: int) -> torch.Tenso
     return load_file(folder / "dump" / f"{rollout_id}-0.safetensors")["0/old_log_probs_T"]
 
 
-def test_ratios_are_against_the_weights_that_generated_the_rollout(tiny_model: Path, tmp_path: Path) -> None:
+def test_ratios_use_the_generating_weights(tiny_model: Path, tmp_path: Path) -> None:
     """Version 0 is served while rollouts 0 and 1 are trained on, version 2 after that."""
     rank = rank_of(tiny_model, tmp_path, correction=TIS, old_actor_lag=0)
     rank.published(0)
@@ -48,7 +48,7 @@ def test_ratios_are_against_the_weights_that_generated_the_rollout(tiny_model: P
     assert rank.train_step(batch_of(2)).metrics["ppo_kl"] == pytest.approx(0.0, abs=1e-4)
 
 
-def test_a_rank_forgets_at_the_beginning_of_each_rollout(tiny_model: Path, tmp_path: Path) -> None:
+def test_optimizer_states_reset_each_rollout(tiny_model: Path, tmp_path: Path) -> None:
     """The second rollout's step is that of a rank which begins with these weights."""
     about = dataclasses.replace(optim(1e-2), reset_optimizer_states=True)
     rank, plain = rank_of(tiny_model, tmp_path, optim=about), rank_of(tiny_model, tmp_path)
@@ -63,9 +63,7 @@ def test_a_rank_forgets_at_the_beginning_of_each_rollout(tiny_model: Path, tmp_p
     assert not torch.equal(flat(rank), flat(plain))
 
 
-def test_what_is_trained_on_is_kept_a_file_a_rollout(
-    tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_train_data_is_saved_per_rollout(tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given, run = list[Share](), LocalStep.run
 
     def watched(step: LocalStep, share: Share, **options: bool) -> tuple[torch.Tensor, Sums]:

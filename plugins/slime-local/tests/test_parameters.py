@@ -55,7 +55,7 @@ LORA = {"lora_rank": 4, "lora_alpha": 8.0}
 
 
 @FAMILIES
-def test_low_rank_training_lowers_the_loss_by_low_rank_updates_of_linear_layers(tiny_hf: TinyHf, family: str) -> None:
+def test_lora_makes_low_rank_updates_and_lowers_the_loss(tiny_hf: TinyHf, family: str) -> None:
     training = Training(tiny_hf(family), **LORA)
     before = training.weights.clone()
     losses = [training.step() for _ in range(8)]
@@ -70,7 +70,7 @@ def test_low_rank_training_lowers_the_loss_by_low_rank_updates_of_linear_layers(
 
 
 @FAMILIES
-def test_the_gradient_is_that_of_the_adapters(tiny_hf: TinyHf, family: str) -> None:
+def test_lora_gradient_matches_finite_differences(tiny_hf: TinyHf, family: str) -> None:
     training = Training(tiny_hf(family), **LORA)
     for _ in range(2):
         training.step()  # so that B is not 0
@@ -88,7 +88,7 @@ def test_the_gradient_is_that_of_the_adapters(tiny_hf: TinyHf, family: str) -> N
     assert (losses[0] - losses[1]) / (2 * size) == pytest.approx(float(gradient @ direction), rel=0.02, abs=0.01)
 
 
-def test_merged_weights_give_what_the_unmerged_forward_gives(tiny_hf: TinyHf) -> None:
+def test_merged_lora_equals_the_unmerged_forward(tiny_hf: TinyHf) -> None:
     """Against Hugging Face's own layers with x A^T B^T added beside each, as LoRA is defined."""
     directory = tiny_hf("llama")
     training = Training(directory, **LORA)
@@ -131,7 +131,7 @@ def test_only_the_named_layers_are_adapted(tiny_hf: TinyHf) -> None:
 
 
 @FAMILIES
-def test_frozen_weights_stay_and_the_others_move_as_without(tiny_hf: TinyHf, family: str) -> None:
+def test_frozen_weights_stay_and_others_train(tiny_hf: TinyHf, family: str) -> None:
     names = [slot.name for slot in load_model(tiny_hf(family)).layout]
     frozen = {name for name in names if "mlp" in name or "wte" in name or "embed" in name}
     some = Training(tiny_hf(family), freeze_params_name_list=["mlp", "embed|wte"])
@@ -163,7 +163,7 @@ def test_only_the_named_weights_are_trained(tiny_hf: TinyHf) -> None:
         ({"freeze_params_name_list": ["."]}, "leaves nothing"),
     ],
 )
-def test_patterns_that_make_no_sense_are_refused(tiny_hf: TinyHf, settings: dict[str, object], message: str) -> None:
+def test_useless_patterns_are_refused(tiny_hf: TinyHf, settings: dict[str, object], message: str) -> None:
     with pytest.raises(ModelError, match=message):
         Training(tiny_hf("qwen3"), **settings)
 
@@ -178,13 +178,13 @@ def test_patterns_that_make_no_sense_are_refused(tiny_hf: TinyHf, settings: dict
         ({"freeze_params_name_list": ["("]}, "not a regular expression"),
     ],
 )
-def test_settings_that_contradict_each_other_are_refused(settings: dict[str, object], message: str) -> None:
+def test_contradicting_settings_are_refused(settings: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         LocalTrainerSettings.model_validate(settings)
 
 
 @FAMILIES
-def test_adapters_are_written_in_the_format_of_peft(tiny_hf: TinyHf, tmp_path: Path, family: str) -> None:
+def test_adapters_are_saved_in_peft_format(tiny_hf: TinyHf, tmp_path: Path, family: str) -> None:
     """The update of every layer, made of the file as peft makes it, is the one in the merged weights."""
     training = Training(tiny_hf(family), **LORA)
     before = training.weights.clone()
@@ -204,7 +204,7 @@ def test_adapters_are_written_in_the_format_of_peft(tiny_hf: TinyHf, tmp_path: P
         torch.testing.assert_close(slot.view(training.weights), slot.view(before) + update)
 
 
-def test_adapters_that_peft_would_leave_out_are_not_written_and_it_says_why(tiny_hf: TinyHf, tmp_path: Path) -> None:
+def test_adapters_that_peft_would_drop_are_explained(tiny_hf: TinyHf, tmp_path: Path) -> None:
     """Measured with peft 0.21: of DeepSeek-V3 it loads 12 of 16 adapters, of GLM4-MoE 10 of 14, without a word."""
     experts = {"n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32, "n_group": 1}
     model = tiny_hf("glm4_moe", num_key_value_heads=2, head_dim=16, topk_group=1, first_k_dense_replace=1, **experts)

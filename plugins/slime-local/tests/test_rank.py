@@ -168,7 +168,7 @@ def test_micro_batches_do_not_change_the_step(rank_in: Ranks, name: str) -> None
 
 
 @table("name", VARIANTS)
-def test_a_training_goes_on_from_a_checkpoint_bit_for_bit(rank_in: Ranks, tmp_path: Path, name: str) -> None:
+def test_resume_is_bit_exact(rank_in: Ranks, tmp_path: Path, name: str) -> None:
     one, other, saved = rank_in(name), rank_in(name), tmp_path / name
     before = flat(one)
     rollout(one, 0)
@@ -187,7 +187,7 @@ def test_a_training_goes_on_from_a_checkpoint_bit_for_bit(rank_in: Ranks, tmp_pa
 
 
 @pytest.mark.parametrize("settings", [{}, {"lora_rank": 4}, {"freeze_params_name_list": ["norm"]}], ids=str)
-def test_a_weight_that_a_step_makes_infinite_is_named(rank_of: Ranks, tmp_path: Path, settings: dict[str, Any]) -> None:
+def test_non_finite_weight_is_named(rank_of: Ranks, tmp_path: Path, settings: dict[str, Any]) -> None:
     rank = rank_of(settings=settings)
     rank.save(tmp_path / "saved", hf=False)
     overflow(tmp_path / "saved" / "optim" / FlatAdamW.FILE)
@@ -196,7 +196,7 @@ def test_a_weight_that_a_step_makes_infinite_is_named(rank_of: Ranks, tmp_path: 
         rank.train_step(batches(1)[0])
 
 
-def test_measuring_a_loss_changes_nothing_and_is_the_next_steps(rank_of: Ranks) -> None:
+def test_measure_returns_the_loss_without_a_step(rank_of: Ranks) -> None:
     rank = rank_of(loss=SFT)
     before = flat(rank)
     measured = rank.measure(batches(1)[0])
@@ -211,7 +211,7 @@ def rollout_of(steps: int, rollout_id: int = 0) -> list[TrainBatch]:
     return [dataclasses.replace(batches(1)[0], rollout_id=rollout_id, step=step) for step in range(steps)]
 
 
-def test_with_a_correction_later_steps_are_held_near_the_policy_before_the_rollout(rank_of: Ranks) -> None:
+def test_old_log_probs_clip_later_steps(rank_of: Ranks) -> None:
     """Steps so long that ratios leave the clip; to the log-probs of the step itself they would all be 1."""
     rank = rank_of(lr=1e-2, correction=TIS)
     rollout = rollout_of(4)
@@ -225,7 +225,7 @@ def test_with_a_correction_later_steps_are_held_near_the_policy_before_the_rollo
     assert [result.metrics["tis"] for result in results[1:]] == pytest.approx([results[0].metrics["tis"]] * 3, rel=1e-5)
 
 
-def test_log_probs_before_a_rollout_are_those_of_a_step_to_the_bit(rank_of: Ranks) -> None:
+def test_old_log_probs_equal_the_steps_bitwise(rank_of: Ranks) -> None:
     """So that at a learning rate of 0 every step of a rollout is its first one."""
     rank = rank_of(lr=0.0, correction=TIS, loss=GSPO)
     rollout = rollout_of(3)
@@ -236,9 +236,7 @@ def test_log_probs_before_a_rollout_are_those_of_a_step_to_the_bit(rank_of: Rank
 
 
 @pytest.mark.timeout(120)
-def test_two_ranks_in_processes_train_and_publish_what_one_rank_does(
-    rank_of: Ranks, tiny_model: Path, tmp_path: Path
-) -> None:
+def test_two_ranks_train_like_one(rank_of: Ranks, tiny_model: Path, tmp_path: Path) -> None:
     """With an estimator that needs the moments of the whole step."""
     alone = rank_of(advantage=WHITENED)
     expected = [alone.train_step(batches(1)[0]) for _ in range(3)]
@@ -276,7 +274,7 @@ def make_nothing(role: str, name: str, **settings: object) -> object:
 NEAR_ZERO_BONUS = Choice("loss", "policy_loss", "slime-core", PolicyLossSettings(entropy_coef=1e-30))
 
 
-def test_a_mean_of_losses_is_over_all_trained_tokens_and_an_entropy_over_the_computed(rank_of: Ranks) -> None:
+def test_loss_means_count_skipped_tokens(rank_of: Ranks) -> None:
     """Group 1 has no advantage, and is not computed: what it would have added to a loss is known, and is 0."""
     skipping, computing = rank_of(), rank_of(loss=NEAR_ZERO_BONUS)
     some, everything = skipping.train_step(batches(1)[0]), computing.train_step(batches(1)[0])

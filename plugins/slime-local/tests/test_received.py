@@ -29,7 +29,7 @@ def buckets(model: LocalModel, dtype: torch.dtype = torch.float32) -> list[tuple
     return [(slot.name, slot.view(model.flat).to(dtype)) for slot in model.layout]
 
 
-def test_weights_in_its_own_order_are_used_where_they_lie(model: LocalModel, tmp_path: Path) -> None:
+def test_weights_in_layout_order_are_not_copied(model: LocalModel, tmp_path: Path) -> None:
     channel = sent(opened(tmp_path, slots_of(model)), 0, buckets(model))
     flat = received(model).read(channel, 0)
     assert torch.equal(flat, model.flat)
@@ -38,7 +38,7 @@ def test_weights_in_its_own_order_are_used_where_they_lie(model: LocalModel, tmp
 
 
 @table("order", [reversed, lambda several: sorted(several, key=lambda slot: slot.name)])
-def test_weights_in_another_order_are_taken_by_name(
+def test_weights_in_another_order_are_matched_by_name(
     model: LocalModel, tmp_path: Path, order: Callable[[list[WeightSlot]], Iterator[WeightSlot]]
 ) -> None:
     folder = Path(tempfile.mkdtemp(dir=tmp_path))
@@ -46,7 +46,7 @@ def test_weights_in_another_order_are_taken_by_name(
     assert torch.equal(received(model).read(channel, 0), model.flat)
 
 
-def test_weights_in_bf16_are_turned_into_its_own_dtype(model: LocalModel, tmp_path: Path) -> None:
+def test_bf16_weights_are_converted(model: LocalModel, tmp_path: Path) -> None:
     slots = [replace(slot, dtype=WeightDtype.BFLOAT16) for slot in slots_of(model)]
     channel = sent(opened(tmp_path, slots), 0, buckets(model, torch.bfloat16))
     assert torch.equal(received(model).read(channel, 0), model.flat.bfloat16().float())
@@ -71,12 +71,12 @@ class Passing(WeightChannel):
     def close(self) -> None: ...
 
 
-def test_tensors_that_pass_by_are_copied_as_they_come(model: LocalModel) -> None:
+def test_transient_tensors_are_copied(model: LocalModel) -> None:
     channel = Passing("passing", tuple(slots_of(model)), buckets(model)[::-1])
     assert torch.equal(received(model).read(channel, 0), model.flat)
 
 
-def test_a_version_that_comes_without_a_weight_is_none(model: LocalModel) -> None:
+def test_version_without_a_weight_is_refused(model: LocalModel) -> None:
     channel = Passing("passing", tuple(slots_of(model)), buckets(model), lost=1)
     with pytest.raises(ModelError, match=r"^version 0 came without model\.\S+ and 0 more weights"):
         received(model).read(channel, 0)
@@ -100,7 +100,7 @@ def test_a_version_that_comes_without_a_weight_is_none(model: LocalModel) -> Non
         ),
     ],
 )
-def test_other_weights_are_refused_by_the_name_of_the_first(
+def test_mismatched_slots_are_refused_by_name(
     model: LocalModel, tmp_path: Path, change: Callable[[list[WeightSlot]], list[WeightSlot]], says: str
 ) -> None:
     channel = opened(Path(tempfile.mkdtemp(dir=tmp_path)), change(slots_of(model)))

@@ -156,7 +156,7 @@ REQUESTS = st.builds(
 @example(
     [GenerateRequest([5, 7, 7], SamplingParams(9, frequency_penalty=2.0), 0, num_generated=each) for each in (0, 2, 1)]
 )
-def test_requests_are_decoded_as_one_at_a_time(
+def test_batched_sampling_matches_a_reference_decoder(
     models: tuple[LocalModel, Reference], requests: list[GenerateRequest]
 ) -> None:
     model, reference = models
@@ -170,7 +170,7 @@ def test_requests_are_decoded_as_one_at_a_time(
         assert result.log_probs == pytest.approx(expected.log_probs, abs=1e-4)
 
 
-def test_a_stop_text_is_found_over_tokens_of_single_bytes() -> None:
+def test_stop_text_is_found_across_byte_tokens() -> None:
     pieces = [bytes([each]) for each in range(256)]
 
     def decoded(tokens: Sequence[int]) -> str:
@@ -185,7 +185,7 @@ def test_a_stop_text_is_found_over_tokens_of_single_bytes() -> None:
     assert stops.completed(list("the 🌊".encode())[:-1]) is None
 
 
-def test_the_tokenizer_of_the_model_is_what_stop_texts_need(models: tuple[LocalModel, Reference]) -> None:
+def test_stop_texts_need_a_tokenizer(models: tuple[LocalModel, Reference]) -> None:
     with pytest.raises(ValueError, match="needs a tokenizer"):
         decode(models[0], [GenerateRequest([5], SamplingParams(4, stop=("x",)), 0)], Ends())
 

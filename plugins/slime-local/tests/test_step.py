@@ -83,7 +83,7 @@ def assert_same(one: torch.Tensor, other: torch.Tensor) -> None:
     torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6 * float(other.abs().max()) + 1e-9)
 
 
-def test_importance_sampling_weighs_the_gradient_as_the_unclipped_ratio_does(tiny_model: Path) -> None:
+def test_importance_sampling_equals_the_unclipped_ratio(tiny_model: Path) -> None:
     """The ratio to the sampler is counted once: by the loss without a correction, by the correction with one."""
     plain, _ = gradient(tiny_model, batch_of())
     corrected, sums = gradient(tiny_model, batch_of(), correction=UNTRUNCATED)
@@ -94,7 +94,7 @@ def test_importance_sampling_weighs_the_gradient_as_the_unclipped_ratio_does(tin
     assert sums.metrics["train_rollout_logprob_abs_diff"] > 0
 
 
-def test_of_an_empty_share_the_estimator_makes_nothing_but_is_asked(tiny_model: Path) -> None:
+def test_empty_share_still_calls_the_estimator(tiny_model: Path) -> None:
     """Its sums over ranks are collective: a rank that left them out would have the others wait for ever."""
     asked = []
 
@@ -129,7 +129,7 @@ def own(sample: Sample, group: Group, ctx: ShapeContext) -> Mapping[str, float |
 
 
 @table("max_tokens", [16384, 1])
-def test_the_columns_of_a_micro_batch_are_its_samples_own(tiny_model: Path, max_tokens: int) -> None:
+def test_micro_batch_columns_belong_to_its_samples(tiny_model: Path, max_tokens: int) -> None:
     seen: list[tuple[list[float], list[float], list[int]]] = []
 
     class Look:
@@ -145,7 +145,7 @@ def test_the_columns_of_a_micro_batch_are_its_samples_own(tiny_model: Path, max_
         assert [token // 100 for token in tokens] == [samples[sample] for sample in sample_T]
 
 
-def test_weights_that_are_not_finite_are_no_fault_of_the_correction(tiny_model: Path) -> None:
+def test_non_finite_weights_are_not_blamed_on_the_correction(tiny_model: Path) -> None:
     model = load_model(tiny_model)
     weights = torch.full((model.numel,), float("nan"))
     model.bind(weights)

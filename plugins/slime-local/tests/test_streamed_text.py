@@ -77,7 +77,7 @@ pieces = st.one_of(
     no_stop_trim=st.booleans(),
     skip_special_tokens=st.booleans(),
 )
-def test_any_parts_give_the_text_of_the_whole_and_nothing_is_taken_back(
+def test_streamed_text_equals_the_whole(
     made: list[int], cuts: list[int], stop: tuple[str, ...], no_stop_trim: bool, skip_special_tokens: bool
 ) -> None:
     sampling = SamplingParams(80, stop=stop, no_stop_trim=no_stop_trim, skip_special_tokens=skip_special_tokens)
@@ -102,14 +102,12 @@ STOPS = ("END", "EEE")
         ("xEEx", SamplingParams(9, stop=STOPS), ["x", "E", "E", "x"]),
     ],
 )
-def test_what_later_tokens_cannot_change_is_shown_at_once(
-    text: str, sampling: SamplingParams, shown: list[str]
-) -> None:
+def test_settled_text_is_shown_at_once(text: str, sampling: SamplingParams, shown: list[str]) -> None:
     streamed = StreamedText(TOKENIZER, sampling)
     assert [streamed.add(GenerateChunk([token], [0.0], 0)) for token in TOKENIZER.encode(text)] == shown
 
 
-def test_a_text_that_changed_its_beginning_is_shown_again_as_a_whole() -> None:
+def test_changed_text_is_shown_again() -> None:
     class Shouting(ByteTokenizer):
         def decode(self, tokens: Sequence[int], *, skip_special_tokens: bool = True) -> str:
             text = super().decode(tokens)

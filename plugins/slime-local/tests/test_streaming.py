@@ -67,7 +67,7 @@ def test_a_worker_says_after_a_while_what_the_watched_ones_have(
     assert {(each.weight_version, each.finish) for each in seen} == {(0, None)}
 
 
-def test_errors_of_a_stream_are_those_of_generate(long_model: Path, tmp_path: Path) -> None:
+def test_stream_errors_equal_generate_errors(long_model: Path, tmp_path: Path) -> None:
     before = set(descendants(os.getpid()))
 
     async def use(engine: LocalEngine, channel: WeightChannel) -> None:

@@ -174,7 +174,7 @@ def test_each_mutant_is_caught_by_its_own_check(rank: type, tiny_model: Path, tm
     assert failing(contract_of(rank, setup)) == {BAD[rank]}
 
 
-def test_a_trainer_of_other_models_is_skipped_where_there_is_no_author() -> None:
+def test_trainer_of_other_models_is_skipped() -> None:
     def refusing(number: int, world_size: int, setup: RankSetup) -> TrainerRank:
         raise ModelError("only of bigrams")
 

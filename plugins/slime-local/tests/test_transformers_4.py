@@ -55,7 +55,7 @@ print(json.dumps([answers, tokenizer("What is 3+4?").input_ids]))
 
 @pytest.mark.skipif(not OLD.is_dir(), reason="transformers 4 is not installed; `make peers` does it")
 @pytest.mark.filterwarnings("ignore")  # what they say of their own keys
-def test_what_is_saved_answers_alike_by_both(tiny_hf: Callable[..., Path], tmp_path: Path) -> None:
+def test_saved_models_decode_alike_in_transformers_4(tiny_hf: Callable[..., Path], tmp_path: Path) -> None:
     write_tiny_model(tmp_path / "base", "chain", 0)
     folders = [tmp_path / "demo"]
     model = load_model(tmp_path / "base")

@@ -48,7 +48,7 @@ def test_run_prints_a_table_and_why_there_is_no_score(answers: Path) -> None:
 
 
 @table("line, message", [("{", "no JSON"), ("[]", "expected a JSON object"), ('{"gold": 1}', "no response")])
-def test_run_says_which_line_is_bad(tmp_path: Path, line: str, message: str) -> None:
+def test_run_names_the_bad_line(tmp_path: Path, line: str, message: str) -> None:
     path = tmp_path / "in.jsonl"
     path.write_text(line, "utf-8")
     output = invoke("run", path, code=1)
@@ -63,7 +63,7 @@ def test_explain_goes_step_by_step() -> None:
     assert json.loads(invoke("explain", "1", "2", "--bare", "--json"))["verdict"] == "wrong"
 
 
-def test_a_row_of_the_kind_mcq_is_graded_by_its_letter(tmp_path: Path) -> None:
+def test_mcq_rows_are_graded_by_letter(tmp_path: Path) -> None:
     path, out = tmp_path / "choices.jsonl", tmp_path / "out.jsonl"
     rows = [
         {"gold": "B", "response": "Answer: B", "kind": "mcq"},
@@ -77,7 +77,7 @@ def test_a_row_of_the_kind_mcq_is_graded_by_its_letter(tmp_path: Path) -> None:
 
 
 @table("kind, meant", [("equvi", "equiv"), ("mqc", "mcq"), ("Equiv", "equiv")])
-def test_a_misspelt_kind_is_refused_and_a_kind_of_ones_own_is_a_response(tmp_path: Path, kind: str, meant: str) -> None:
+def test_misspelt_kind_is_refused(tmp_path: Path, kind: str, meant: str) -> None:
     path = tmp_path / "in.jsonl"
     path.write_text(json.dumps({"gold": "2", "response": "2", "kind": kind}), "utf-8")
     assert f"in.jsonl:1: kind is {kind!r}. Did you mean {meant!r}?" in invoke("run", path, code=1)

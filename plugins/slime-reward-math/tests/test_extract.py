@@ -60,7 +60,7 @@ def test_a_missing_answer_has_a_reason(response: str, reason: str) -> None:
         (r"The answer is 1. \boxed{2}", "2"),
     ],
 )
-def test_phrases_will_do_where_they_are_wanted(response: str, answer: str) -> None:
+def test_phrases_state_an_answer_if_enabled(response: str, answer: str) -> None:
     assert extract(response, phrases=True).text == answer
 
 
@@ -80,7 +80,7 @@ def test_the_last_answer_line_is_found(response: str, line: str | None) -> None:
 
 
 @given(st.text(alphabet="ab{}\\ 1", max_size=60))
-def test_balanced_text_comes_back_as_it_was(text: str) -> None:
+def test_balanced_text_is_extracted_unchanged(text: str) -> None:
     depth = 0
     for sign in text:
         depth += (sign == "{") - (sign == "}")
@@ -112,5 +112,5 @@ ENDS = (
 @table("end", ENDS)
 @table("line", ["\n", "\n\n", " \n", "\r\n"])
 @table("box", [r"\boxed{10}", r"$\boxed{10}$", r"$$\boxed{10}$$"])
-def test_what_the_line_above_ends_with_is_no_part_of_a_box(end: str, line: str, box: str) -> None:
+def test_line_above_is_not_part_of_a_box(end: str, line: str, box: str) -> None:
     assert grade("10", f"{end}{line}{box}").correct is True

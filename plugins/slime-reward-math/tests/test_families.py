@@ -90,7 +90,7 @@ def compared(pairs: list[tuple[str, str]]) -> list[tuple[str, str]]:
     return [(gold, answer) for gold, answer in pairs if compare(gold, answer).correct]
 
 
-def test_no_answer_under_a_condition_behind_its_box_is_paid() -> None:
+def test_condition_after_the_box_is_rejected() -> None:
     said = itertools.product(GOLDS, BEHIND, VERBS, listed(CONDITIONS))
     pairs = [(gold, form % (gold, verb, each)) for gold, form, verb, each in said if verb != " " or form is BEHIND[0]]
     assert paid(pairs) == []
@@ -98,44 +98,44 @@ def test_no_answer_under_a_condition_behind_its_box_is_paid() -> None:
     assert paid(list(plain)) == list(plain)
 
 
-def test_no_answer_under_a_condition_before_its_box_is_paid() -> None:
+def test_condition_before_the_box_is_rejected() -> None:
     said = itertools.product(GOLDS, BEFORE, listed(CONDITIONS))
     pairs = [(gold, form % (each.capitalize() if form is BEFORE[0] else each, gold)) for gold, form, each in said]
     assert paid(pairs) == []
 
 
-def test_no_answer_under_a_condition_within_its_box_is_paid() -> None:
+def test_condition_within_the_box_is_rejected() -> None:
     said = itertools.product(GOLDS, WITHIN, listed(CONDITIONS))
     assert compared([(gold, form % (gold, each)) for gold, form, each in said]) == []
 
 
-def test_no_answer_that_a_sentence_takes_back_is_paid() -> None:
+def test_retracted_answer_is_rejected() -> None:
     # Each sentence right behind the box, on its own line, after one that leaves the box alone, and both together.
     said = itertools.product(listed(SENTENCE_GOLDS, ";"), listed(TAKEN), ["", "\n\n", "\n\nThis took a while. "])
     assert paid([(gold, rf"So the answer is $\boxed{{{gold}}}$.{left} {each}") for gold, each, left in said]) == []
 
 
-def test_every_answer_that_its_sentences_leave_is_paid() -> None:
+def test_harmless_sentences_keep_the_answer() -> None:
     said = itertools.product(listed(SENTENCE_GOLDS, ";"), listed(LEFT), [" ", "\n\n"])
     pairs = [(gold, rf"So the answer is $\boxed{{{gold}}}$.{gap}{each}") for gold, each, gap in said]
     assert paid(pairs) == pairs
 
 
-def test_an_answer_that_is_given_again_after_a_doubt_is_paid() -> None:
+def test_restated_answer_after_a_doubt_is_accepted() -> None:
     # `Nope` takes a box back in a word, right behind it: the grader does not look beyond that.
     for said in (each for each in listed(TAKEN) if each != "Nope."):
         assert grade("12", rf"It is \boxed{{12}}. {said} Let me see: 3 times 4, so the answer is 12.").correct, said
         assert not grade("12", rf"It is \boxed{{12}}. {said} Let me see: 3 times 5, so the answer is 15.").correct, said
 
 
-def test_a_hedge_never_pays_what_is_not_paid_without_it() -> None:
+def test_hedges_never_change_the_verdict() -> None:
     values = [f"{whole}{part}" for whole in ("4", "5", "-5", "50") for part in ("", ".1", ".01", ".0001", "/2", "\\pi")]
     hedges = ("\\approx %s", "\\text{about }%s", "\\text{roughly }%s", "%s\\text{ (approximately)}")
     for hedge, gold, value in itertools.product(hedges, (*values, "\\frac{1}{3}", "\\sqrt{26}"), values):
         assert compare(gold, hedge % value).correct is compare(gold, value).correct, (gold, hedge % value)
 
 
-def test_no_word_that_changes_a_right_answer_is_paid() -> None:
+def test_answer_changing_words_are_rejected() -> None:
     # Every gold with every word on both sides, in two ways of writing.
     pairs = []
     for gold, words in itertools.product(listed(RIGHT, ";"), listed(AHEAD, ";")):
@@ -145,7 +145,7 @@ def test_no_word_that_changes_a_right_answer_is_paid() -> None:
     assert compared(pairs) == []
 
 
-def test_no_two_words_that_change_a_right_answer_are_paid() -> None:
+def test_pairs_of_answer_changing_words_are_rejected() -> None:
     # Two words may undo each other, so no operator stands beside another.
     draw = random.Random(5)
     pairs = []

@@ -43,7 +43,7 @@ LETTERS = tuple("ABCDEFGHIJ")
         ("Not B. The answer is B after all", "B"),
     ],
 )
-def test_the_chosen_letter(response: str, letter: str) -> None:
+def test_letter_is_chosen(response: str, letter: str) -> None:
     assert chosen_letter(response, LETTERS) == letter
 
 
@@ -76,7 +76,7 @@ def test_no_letter_is_chosen(response: str) -> None:
     assert chosen_letter(response, LETTERS) is None
 
 
-def test_the_text_of_one_choice_chooses_it() -> None:
+def test_choice_text_chooses_its_letter() -> None:
     choices = ["London", "Paris", "Berlin"]
     assert chosen_letter("Definitely Paris.", "ABC", choices) == "B"
     assert chosen_letter("London, Paris and Berlin", "ABC", choices) is None
@@ -100,7 +100,7 @@ CHOICES = [r"$\frac{1}{3}$", "1/2", "x < 1", "x > 1"]
         (r"\boxed{\frac{1}{2} \text{ or } \frac{1}{3}}", None),
     ],
 )
-def test_a_box_that_holds_one_choice_chooses_it(response: str, letter: str | None) -> None:
+def test_boxed_choice_text_chooses_its_letter(response: str, letter: str | None) -> None:
     assert chosen_letter(response, "ABCD", CHOICES) == letter
 
 
@@ -115,7 +115,7 @@ def test_a_box_that_holds_one_choice_chooses_it(response: str, letter: str | Non
         ("(B) 1 (C) 2", []),
     ],
 )
-def test_the_choices_that_a_prompt_lists(prompt: str, choices: list[str]) -> None:
+def test_choices_are_listed_from_the_prompt(prompt: str, choices: list[str]) -> None:
     assert listed_choices(prompt) == choices
 
 
@@ -123,7 +123,7 @@ def test_the_choices_that_a_prompt_lists(prompt: str, choices: list[str]) -> Non
     "label, response, value",
     [("B", r"\boxed{\frac12}", 1.0), ("B", r"\boxed{\frac13}", 0.0), ("A", r"\boxed{E}", 0.0), ("C", "leaving C", 1.0)],
 )
-def test_the_choices_of_the_prompt_are_known(label: str, response: str, value: float) -> None:
+def test_prompt_choices_are_used(label: str, response: str, value: float) -> None:
     specs = {spec.name: spec for spec in slime_rewards()}
     reward = specs["gpqa"].factory(specs["gpqa"].model(), Setup(lambda *_: None, seed=1))  # type: ignore[arg-type]
     sample = Sample(prompt="Which? (A) 1/3 (B) 1/2 (C) 2", label=label, response=response)
@@ -132,7 +132,7 @@ def test_the_choices_of_the_prompt_are_known(label: str, response: str, value: f
     assert found.value == value
 
 
-def test_labels_that_differ_in_a_sign_alone_are_told_apart(score: Callable[..., object]) -> None:
+def test_choices_differing_in_a_sign_are_distinct(score: Callable[..., object]) -> None:
     choices = {"choices": ["x<1", "x>1"]}
     assert score("gpqa", "x>1", "Answer: B", metadata=choices) == Score(1.0, {"correct": 1.0, "answered": 1.0})
     assert score("gpqa", "x>1", "Answer: A", metadata=choices) == Score(0.0, {"correct": 0.0, "answered": 1.0})
@@ -160,11 +160,11 @@ def test_labels_and_metadata(
     assert found.value == value
 
 
-def test_a_label_that_is_no_choice_is_unscored(score: Callable[..., object]) -> None:
+def test_label_outside_the_choices_is_unscored(score: Callable[..., object]) -> None:
     assert isinstance(score("gpqa", "some answer", "random text"), Unscored)
 
 
-def test_the_boxed_variant_reads_the_box_alone(score: Callable[..., object]) -> None:
+def test_boxed_variant_reads_only_the_box(score: Callable[..., object]) -> None:
     assert score("boxed_gpqa", "B", r"Answer: A. \boxed{B}") == Score(1.0, {"correct": 1.0, "answered": 1.0})
 
 
@@ -178,5 +178,5 @@ def test_the_boxed_variant_reads_the_box_alone(score: Callable[..., object]) -> 
         ("some answer", "random text", 0.0),
     ],
 )
-def test_slimes_verdicts(score: Callable[..., object], label: str, response: str, value: float) -> None:
+def test_strict_slime_gpqa(score: Callable[..., object], label: str, response: str, value: float) -> None:
     assert score("gpqa", label, response, strict_slime=True) == Score(value)

@@ -27,7 +27,7 @@ def test_a_gold_in_prose_is_its_last_formula() -> None:
     assert grade("Setting $x = 2$ we see that the sum of both is $7$.", box("7")).correct
 
 
-def test_the_grade_says_what_it_rests_on() -> None:
+def test_grade_reports_answer_and_forms() -> None:
     found = grade("x+1", box("1+x"))
     assert (found.answer, found.forms, found.score) == ("1+x", ("(x + 1)", "(1 + x)"), 1.0)
     assert grade("x", "no box").reason == "no box"
@@ -51,7 +51,7 @@ def test_a_perturbed_number_flips_the_verdict(number: int, change: int) -> None:
 
 
 @given(st.lists(st.integers(-99, 99), min_size=2, max_size=6, unique=True), st.randoms())
-def test_lists_are_graded_in_any_order_and_tuples_in_theirs(numbers: list[int], random: "st.random.Random") -> None:
+def test_lists_are_unordered_and_tuples_ordered(numbers: list[int], random: "st.random.Random") -> None:
     mixed = list(numbers)
     random.shuffle(mixed)
     one, two = ", ".join(map(str, numbers)), ", ".join(map(str, mixed))
@@ -60,17 +60,17 @@ def test_lists_are_graded_in_any_order_and_tuples_in_theirs(numbers: list[int], 
 
 
 @given(ANSWERS)
-def test_what_can_be_graded_equals_itself(answer: str) -> None:
+def test_answers_equal_themselves(answer: str) -> None:
     if answer.strip(" $.,{}"):
         assert compare(answer, answer).outcome is not Outcome.UNDECIDED
 
 
 @given(ANSWERS, ANSWERS)
-def test_no_answer_makes_a_fault(gold: str, answer: str) -> None:
+def test_random_answers_cause_no_fault(gold: str, answer: str) -> None:
     assert not compare(gold, answer).reason.startswith(FAULT)
 
 
 @given(st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text()), st.text())
-def test_nothing_raises(gold: object, text: str) -> None:
+def test_random_golds_cause_no_fault(gold: object, text: str) -> None:
     for response in (text, box(text)):
         assert not grade(gold, response).reason.startswith(FAULT)

@@ -21,7 +21,7 @@ GENEROUS_S = 2.0
 
 
 @table("name, gold, response", CASES)
-def test_none_is_paid_and_none_hangs(name: str, gold: str, response: str) -> None:
+def test_hostile_answers_are_rejected_in_time(name: str, gold: str, response: str) -> None:
     start = time.thread_time()
     found = grade(gold, response)
     assert time.thread_time() - start < GENEROUS_S, name
@@ -44,7 +44,7 @@ LONG = [
 
 
 @table("answer", LONG)
-def test_words_without_end_are_bounded(answer: str) -> None:
+def test_endless_words_are_bounded(answer: str) -> None:
     start = time.thread_time()
     for gold in ("5", "|x|", r"\begin{cases}1 & n\text{ even}\\2 & n\text{ odd}\end{cases}"):
         found = compare(gold, answer)
@@ -53,7 +53,7 @@ def test_words_without_end_are_bounded(answer: str) -> None:
     assert time.thread_time() - start < GENEROUS_S
 
 
-def test_nothing_was_executed() -> None:
+def test_hostile_answers_execute_nothing() -> None:
     for case in CASES:
         grade(case.gold, case.response)
         compare(case.response[:2_000], "42")
@@ -102,7 +102,7 @@ def test_a_deadline_that_has_passed_is_a_timeout() -> None:
     assert compare("x+1", "y+1", deadline_s=0.0).outcome is Outcome.TIMEOUT
 
 
-def test_a_machine_that_stalls_changes_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wall_clock_stalls_change_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
     def stalled(matcher: Matcher, gold: Tree, answer: Tree) -> bool:
         time.sleep(0.05)
         return decide(matcher, gold, answer)
@@ -112,7 +112,7 @@ def test_a_machine_that_stalls_changes_no_verdict(monkeypatch: pytest.MonkeyPatc
     assert compare("x+1", "1+x", deadline_s=0.04).outcome is Outcome.CORRECT
 
 
-def test_a_fault_of_the_grader_is_undecided(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_grader_fault_is_undecided(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*arguments: object) -> None:
         raise KeyError("x")
 

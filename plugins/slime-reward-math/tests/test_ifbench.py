@@ -77,7 +77,7 @@ def test_every_verifier_has_its_example() -> None:
 
 
 @table("name, given, good, bad", FOLLOWED)
-def test_what_follows_an_instruction(name: str, given: dict[str, object], good: str, bad: str) -> None:
+def test_verifiers_accept_and_reject(name: str, given: dict[str, object], good: str, bad: str) -> None:
     assert VERIFIERS[name](good, Arguments(given))  # type: ignore[arg-type]
     assert not VERIFIERS[name](bad, Arguments(given))  # type: ignore[arg-type]
 
@@ -93,13 +93,13 @@ def test_all_instructions_must_be_followed(score: Callable[..., object]) -> None
     assert score("ifbench", None, "", metadata=both) == Score(0.0, {"followed": 0.0})
 
 
-def test_the_thinking_is_no_part_of_the_response(score: Callable[..., object]) -> None:
+def test_thinking_is_not_part_of_the_response(score: Callable[..., object]) -> None:
     assert score("ifbench", None, "<think>a, b</think>c", metadata=row("punctuation:no_comma")) == Score(
         1.0, {"followed": 1.0}
     )
 
 
-def test_what_cannot_be_verified_is_unscored(score: Callable[..., object]) -> None:
+def test_unverifiable_instruction_is_unscored(score: Callable[..., object]) -> None:
     assert score("ifbench", None, "x", metadata=row("no:such")) == Unscored(
         "an instruction without a verifier", detail="no:such"
     )
@@ -108,7 +108,7 @@ def test_what_cannot_be_verified_is_unscored(score: Callable[..., object]) -> No
     assert found == Unscored("an instruction without its arguments", detail="keywords")
 
 
-def test_loose_forgives_a_first_line(score: Callable[..., object]) -> None:
+def test_loose_ignores_a_first_line(score: Callable[..., object]) -> None:
     metadata = row("punctuation:no_comma")
     assert score("ifbench", None, "Sure, here:\nwords", metadata=metadata, loose=True) == Score(1.0, {"followed": 1.0})
     assert score("boxed_ifbench", None, r"a, b \boxed{c}", metadata=metadata) == Score(1.0, {"followed": 1.0})

@@ -67,7 +67,7 @@ SHAPES: list[tuple[str, str, Json, str, str]] = [
 FORMS = {"math": r"\boxed{{{}}}", "deepscaler": r"</think>\boxed{{{}}}", "dapo": "Answer: {}"}
 
 
-def test_labels_of_published_data_sets_are_read_and_pass_their_check() -> None:
+def test_published_dataset_labels_are_accepted() -> None:
     wrong = []
     for source, name, label, right, other in SHAPES:
         form = FORMS.get(name, "{}")
@@ -100,7 +100,7 @@ HOPELESS: list[tuple[str, str, Json]] = [
 ]
 
 
-def test_labels_that_nothing_can_be_scored_against_are_named_and_never_scored() -> None:
+def test_unusable_labels_are_named_and_unscored() -> None:
     wrong = []
     for source, name, label in HOPELESS:
         given = FORMS.get(name, r"\boxed{{{}}}").format("34")
@@ -111,14 +111,14 @@ def test_labels_that_nothing_can_be_scored_against_are_named_and_never_scored() 
     assert "is label_key the right column?" in (check("math", QUESTION) or "")
 
 
-def test_a_letter_that_is_not_among_the_choices_is_named() -> None:
+def test_letter_outside_the_choices_is_named() -> None:
     row: dict[str, Json] = {"choices": ["red", "green"], "correct_letter": "E"}
     assert check("gpqa", None, row) == "the label is not a choice: A, B"
     assert isinstance(verdict("gpqa", None, "Answer: A", **row), Unscored)
     assert check("gpqa", "green", {"choices": ["red", "green"]}) is None
 
 
-def test_instructions_that_cannot_be_verified_are_named_without_a_response() -> None:
+def test_unverifiable_instructions_are_named() -> None:
     table: list[tuple[dict[str, Json], str | None]] = [
         ({"instruction_id_list": ["punctuation:no_comma"], "kwargs": [{}]}, None),
         ({"instruction_id_list": []}, "no instructions"),
@@ -141,9 +141,9 @@ def test_instructions_that_cannot_be_verified_are_named_without_a_response() -> 
         ("deepscaler", "72", True),
     ],
 )
-def test_with_strict_slime_a_label_that_slime_cannot_read_is_named(name: str, label: str, passes: bool) -> None:
+def test_strict_slime_names_unreadable_labels(name: str, label: str, passes: bool) -> None:
     assert (check(name, label, strict_slime=True) is None) == passes
 
 
-def test_markdown_headings_are_not_the_mark_of_an_answer() -> None:
+def test_markdown_headings_are_not_answers() -> None:
     assert gold_text("#### Step 1: add\n1 + 1") != "Step 1: add"

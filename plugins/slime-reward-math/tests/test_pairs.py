@@ -10,7 +10,7 @@ KNOWN_MISSES = 20
 """Right answers among the pairs that no rule recognises yet: they keep the figure honest."""
 
 
-def test_nothing_wrong_is_paid_hardly_anything_right_is_not_and_a_second_time_is_the_same() -> None:
+def test_pairs_are_graded_as_labelled() -> None:
     assert len(pairs()) > 4_400
     assert sum(not each.expected for each in pairs()) > 1_300
     first = [compare(each.gold, each.answer).outcome for each in pairs()]
@@ -22,7 +22,7 @@ def test_nothing_wrong_is_paid_hardly_anything_right_is_not_and_a_second_time_is
     assert [compare(each.gold, each.answer).outcome for each in pairs()] == first
 
 
-def test_every_gold_equals_itself_however_it_is_spaced() -> None:
+def test_golds_equal_themselves_with_spaces() -> None:
     for gold in {each.gold for each in pairs()}:
         assert compare(gold, f" {gold} ").correct, gold
         assert compare(gold, f"${gold}$").correct or "$" in gold, gold
@@ -41,5 +41,5 @@ def test_a_changed_digit_changes_the_verdict() -> None:
     assert changed > 400
 
 
-def test_a_gold_that_nobody_can_read_is_undecided() -> None:
+def test_unreadable_gold_is_undecided() -> None:
     assert compare(r"\unknowncommand{x}+\frac{1", "x+1").outcome is Outcome.UNDECIDED

@@ -22,12 +22,12 @@ def examples() -> list[tuple[str, str, str, str]]:
 
 
 @table("gold, how, answer, verdict", examples())
-def test_the_policy_says_what_the_grader_does(gold: str, how: str, answer: str, verdict: str) -> None:
+def test_policy_examples_hold(gold: str, how: str, answer: str, verdict: str) -> None:
     found = compare(gold, answer) if how == "←" else grade(gold, answer)
     assert found.outcome is Outcome(verdict), found
 
 
-def test_the_page_has_no_line_that_looks_like_an_example_and_is_none() -> None:
+def test_every_list_item_of_the_policy_is_an_example() -> None:
     lines = [line for line in PAGE.read_text("utf-8").splitlines() if line.startswith("- ")]
     assert len(lines) == len(examples()) > 100
 

@@ -43,24 +43,24 @@ PIECES = (
         (r"(1,234)", "(1, 234)"),
     ],
 )
-def test_what_is_read(text: str, form: str) -> None:
+def test_expressions_are_read(text: str, form: str) -> None:
     assert show(read(clean(text))) == form
 
 
 @table("text", ["", "(", "1 2", "(1]", "\\frac{1", "+", "\\unknown", "\ue000", "{" * 100, "(" * 60 + "1" + ")" * 60])
-def test_what_is_no_answer_is_refused(text: str) -> None:
+def test_unreadable_text_is_refused(text: str) -> None:
     with pytest.raises(Unread):
         read(clean(text))
 
 
 @table("grouping, form", [(Grouping.NOWHERE, "list(1, 234)"), (Grouping.EVERYWHERE, "1234")])
-def test_commas_are_read_as_asked(grouping: Grouping, form: str) -> None:
+def test_commas_follow_the_grouping(grouping: Grouping, form: str) -> None:
     assert show(read("1,234", grouping)) == form
 
 
 @given(st.lists(st.sampled_from(PIECES.split()), max_size=25))
 @settings(max_examples=400)
-def test_any_pieces_are_read_or_refused(pieces: list[str]) -> None:
+def test_random_pieces_are_read_or_refused(pieces: list[str]) -> None:
     with contextlib.suppress(Unread):
         show(read(clean("".join(pieces))))
 
@@ -90,5 +90,5 @@ def test_fractions_are_read_exactly(value: Fraction) -> None:
         ("`7`", "7"),
     ],
 )
-def test_what_cleaning_makes_of_texts(text: str, cleaned: str) -> None:
+def test_texts_are_cleaned(text: str, cleaned: str) -> None:
     assert clean(text).replace("^{-3}", "^-{3}") == cleaned

@@ -41,7 +41,7 @@ def url() -> Iterator[str]:
     thread.join()
 
 
-def test_slimes_payload_is_posted(score: Callable[..., object], url: str) -> None:
+def test_slime_payload_is_posted(score: Callable[..., object], url: str) -> None:
     Judge.answers = [(200, b"0.25")]
     assert score("remote_rm", "4", r"\boxed{4}", rm_url=url) == Score(0.25)
     assert Judge.asked == [{"prompt": "", "response": r"\boxed{4}", "label": "4"}]
@@ -53,13 +53,13 @@ def test_the_boxed_variant_posts_the_box(score: Callable[..., object], url: str)
     assert Judge.asked[0]["response"] == "4"
 
 
-def test_a_server_that_is_busy_is_asked_again(score: Callable[..., object], url: str) -> None:
+def test_busy_server_is_retried(score: Callable[..., object], url: str) -> None:
     Judge.answers = [(503, b""), (200, b"1")]
     assert score("remote_rm", "4", "4", rm_url=url) == Score(1.0)
     assert len(Judge.asked) == 2
 
 
-def test_a_bad_request_is_not_repeated(score: Callable[..., object], url: str) -> None:
+def test_bad_request_is_not_retried(score: Callable[..., object], url: str) -> None:
     Judge.answers = [(422, b"")]
     found = score("remote_rm", "4", "4", rm_url=url)
     assert isinstance(found, Unscored)
@@ -72,7 +72,7 @@ def test_an_answer_without_a_score_is_unscored(score: Callable[..., object], url
     assert isinstance(score("remote_rm", "4", "4", rm_url=url), Unscored)
 
 
-def test_a_server_that_is_not_there_is_unscored_and_retryable(score: Callable[..., object]) -> None:
+def test_unreachable_server_is_unscored_and_retryable(score: Callable[..., object]) -> None:
     found = score("remote_rm", "4", "4", rm_url="http://127.0.0.1:9/", max_retries=0)
     assert isinstance(found, Unscored)
     assert (found.reason, found.retryable) == ("remote_rm did not answer", True)
@@ -82,6 +82,6 @@ def test_without_an_address_nothing_is_posted(score: Callable[..., object]) -> N
     assert isinstance(score("remote_rm", "4", "4"), Unscored)
 
 
-def test_an_address_that_is_none_is_refused(score: Callable[..., object]) -> None:
+def test_invalid_address_is_refused(score: Callable[..., object]) -> None:
     with pytest.raises(ValidationError, match="expected an address like"):
         score("remote_rm", "4", "4", rm_url="file:///etc/passwd")

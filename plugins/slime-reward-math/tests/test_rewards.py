@@ -12,7 +12,7 @@ from tests.tables import table
 NAMES = ["math", "deepscaler", "dapo", "gpqa", "f1", "ifbench", "random", "remote_rm", "format"]
 
 
-def test_slimes_names_are_all_there_each_with_its_boxed_variant() -> None:
+def test_all_slime_reward_names_exist() -> None:
     assert sorted(spec.name for spec in slime_rewards()) == sorted([*NAMES, *(f"boxed_{name}" for name in NAMES)])
 
 
@@ -53,7 +53,9 @@ def test_slimes_names_are_all_there_each_with_its_boxed_variant() -> None:
         ("boxed_format", "", r"</think></think>\boxed{4}", 0.0),
     ],
 )
-def test_what_is_paid(score: Callable[..., object], name: str, label: object, response: str, value: float) -> None:
+def test_rewards_of_responses(
+    score: Callable[..., object], name: str, label: object, response: str, value: float
+) -> None:
     found = score(name, label, response)
     assert isinstance(found, Score)
     assert found.value == pytest.approx(value)
@@ -65,14 +67,14 @@ def test_a_row_without_a_gold_answer_is_unscored(score: Callable[..., object], n
     assert isinstance(score(name, label, r"Answer: \boxed{A}"), Unscored)
 
 
-def test_what_cannot_be_decided_is_unscored_and_says_why(score: Callable[..., object]) -> None:
+def test_undecided_answer_is_unscored_with_a_reason(score: Callable[..., object]) -> None:
     found = score("math", r"\sum_{k=1}^{10^9} \frac{1}{k}", r"\boxed{21}")
     assert isinstance(found, Unscored)
     assert found.reason == "undecided"
     assert "too many terms" in found.detail
 
 
-def test_a_timeout_is_unscored_and_may_be_tried_again(score: Callable[..., object]) -> None:
+def test_timeout_is_unscored_and_retryable(score: Callable[..., object]) -> None:
     assert score("math", "x+1", r"\boxed{y+1}", deadline_s=1e-9) == Unscored(
         "timeout", retryable=True, detail="gold 'x+1'"
     )
@@ -95,7 +97,7 @@ def test_random_is_drawn_from_the_seed(score: Callable[..., object]) -> None:
         ({"box": False}, "<think>x</think> ", 0.0),
     ],
 )
-def test_format_asks_for_what_it_is_told(
+def test_format_follows_its_settings(
     score: Callable[..., object], settings: dict[str, object], response: str, value: float
 ) -> None:
     assert score("format", None, response, **settings) == Score(value)

@@ -28,12 +28,12 @@ def paid(row: Row) -> bool:
     return grade(gold, response, phrases="phrases" in row).correct
 
 
-def test_there_are_as_many_as_were_written() -> None:
+def test_row_counts_are_unchanged() -> None:
     assert len(ROWS) == 5_916
     assert sum("missed" in row for row in ROWS) == 27
 
 
 @pytest.mark.parametrize("batch", BATCHES)
-def test_the_verdicts_are_the_authors(batch: str) -> None:
+def test_rows_are_graded_as_labelled(batch: str) -> None:
     wrong = [row for row in ROWS if row["batch"] == batch and (paid(row) == row["right"]) is ("missed" in row)]
     assert wrong == []

@@ -27,7 +27,7 @@ from tests.tables import table
         (r"\sqrt3", r"\sqrt{3}"),
     ],
 )
-def test_the_string_form_of_math(raw: str, form: str) -> None:
+def test_strict_math_normal_form(raw: str, form: str) -> None:
     assert slime.mathd_form(raw) == form
 
 
@@ -44,7 +44,7 @@ def test_the_string_form_of_math(raw: str, form: str) -> None:
         ("42<|im_end|>", "42"),
     ],
 )
-def test_the_string_form_of_dapo(raw: str, form: str) -> None:
+def test_strict_dapo_normal_form(raw: str, form: str) -> None:
     assert slime.dapo_form(raw) == form
 
 
@@ -80,13 +80,15 @@ def test_the_string_form_of_dapo(raw: str, form: str) -> None:
         ("f1", "a quick brown fox", "the brown fox", 0.8),
     ],
 )
-def test_what_slime_pays(score: Callable[..., object], name: str, label: object, response: str, value: float) -> None:
+def test_strict_slime_rewards(
+    score: Callable[..., object], name: str, label: object, response: str, value: float
+) -> None:
     found = score(name, label, response, strict_slime=True)
     assert isinstance(found, Score)
     assert found.value == pytest.approx(value)
 
 
-def test_slimes_box_is_the_last_that_closes() -> None:
+def test_strict_box_is_the_last_closed() -> None:
     assert slime.last_boxed(r"\boxed{never closes") is None
     assert slime.last_boxed(r"\boxed{wrong}, \boxed{42}") == "42"
     assert slime.last_boxed("plain") is None

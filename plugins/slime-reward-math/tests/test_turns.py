@@ -28,7 +28,7 @@ def values(found: list[Verdict]) -> list[float]:
     return [each.value for each in found if isinstance(each, Score)]
 
 
-def test_others_have_turns_between_answers_that_come_in_together(reward: answers.Answers) -> None:
+def test_grading_yields_to_other_tasks(reward: answers.Answers) -> None:
     async def graded() -> tuple[list[Verdict], int]:
         turns = 0
 
@@ -48,7 +48,7 @@ def test_others_have_turns_between_answers_that_come_in_together(reward: answers
     assert turns > len(SAMPLES)
 
 
-def test_a_cancelled_call_keeps_nobody_waiting(reward: answers.Answers) -> None:
+def test_cancelled_call_blocks_no_other(reward: answers.Answers) -> None:
     async def graded() -> list[Verdict]:
         tasks = [asyncio.create_task(reward(sample, CONTEXT)) for sample in SAMPLES]
         await asyncio.sleep(0)
@@ -59,7 +59,7 @@ def test_a_cancelled_call_keeps_nobody_waiting(reward: answers.Answers) -> None:
     assert values(asyncio.run(graded())) == [EXPECTED[0], EXPECTED[-1]]
 
 
-def test_a_loop_that_was_left_in_the_middle_does_not_hold_up_the_next(reward: answers.Answers) -> None:
+def test_abandoned_loop_does_not_block_the_next(reward: answers.Answers) -> None:
     async def left() -> None:
         tasks = [asyncio.create_task(reward(sample, CONTEXT)) for sample in SAMPLES]
         await asyncio.sleep(0)

@@ -24,7 +24,7 @@ def read(run_dir: Path) -> tuple[Any, Any]:
     return client, run
 
 
-def test_a_killed_run_goes_on_as_the_same_run_with_every_step_once(tmp_path: Path, process: Process) -> None:
+def test_killed_run_resumes_with_each_step_once(tmp_path: Path, process: Process) -> None:
     run_dir, settings = tmp_path / "first", {"experiment": "sums", "tags": {"by": "us"}}
     rows = [(step, {"rollout/raw_reward": step / 10, "eval/heldout/pass@1": 1.0}) for step in range(8)]
     run_dir.mkdir()
@@ -43,7 +43,7 @@ def test_a_killed_run_goes_on_as_the_same_run_with_every_step_once(tmp_path: Pat
     assert read(run_dir)[1].data.metrics["rollout/raw_reward"] == 1.0
 
 
-def test_a_row_of_more_metrics_than_a_request_may_hold_is_written_whole(tmp_path: Path, process: Process) -> None:
+def test_row_larger_than_a_request_is_written_whole(tmp_path: Path, process: Process) -> None:
     process("mlflow", {}, tmp_path / "first", [(0, {f"plugin/reward/name-{n}/p50": float(n) for n in range(1001)})])
     _, run = read(tmp_path / "first")
     assert len(run.data.metrics) == 1001

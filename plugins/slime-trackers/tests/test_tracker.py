@@ -38,7 +38,7 @@ class Kept:
         self.finished += 1
 
 
-def test_a_row_that_could_not_be_sent_is_not_taken_for_sent(tmp_path: Path) -> None:
+def test_failed_row_is_sent_again(tmp_path: Path) -> None:
     service = Kept()
     tracker = ServiceTracker("kept", service, tmp_path)
 
@@ -56,7 +56,7 @@ def test_a_row_that_could_not_be_sent_is_not_taken_for_sent(tmp_path: Path) -> N
     assert service.opened == [None]
 
 
-def test_a_run_that_could_not_be_begun_is_begun_with_the_next_row(tmp_path: Path) -> None:
+def test_failed_open_is_retried_with_the_next_row(tmp_path: Path) -> None:
     service = Kept()
     tracker = ServiceTracker("kept", service, tmp_path)
 
@@ -72,7 +72,7 @@ def test_a_run_that_could_not_be_begun_is_begun_with_the_next_row(tmp_path: Path
     assert service.rows == [(1, {"a": 2.0})]
 
 
-def test_another_run_of_the_library_is_sent_everything(tmp_path: Path) -> None:
+def test_new_tracker_run_receives_everything(tmp_path: Path) -> None:
     record = Record(tmp_path / "kept" / "slime.json")
     record.begin("first", None)
     record.sent(3, {"a": 1.0})
@@ -84,7 +84,7 @@ def test_another_run_of_the_library_is_sent_everything(tmp_path: Path) -> None:
     assert record.unsent(2, {"a": 1.0}) == {"a": 1.0}
 
 
-def test_what_the_library_lost_is_sent_again_from_the_metrics_of_the_run(tmp_path: Path) -> None:
+def test_lost_rows_are_sent_again_from_metrics(tmp_path: Path) -> None:
     service = Kept()
     with MetricsLog(tmp_path / "metrics.jsonl") as log:
         for step in range(3):
@@ -104,7 +104,7 @@ def test_what_the_library_lost_is_sent_again_from_the_metrics_of_the_run(tmp_pat
     assert service.rows == [(step, {"a": float(step)}) for step in (1, 2, 3)]
 
 
-def test_calls_are_made_in_order_and_one_that_was_given_up_is_made_too() -> None:
+def test_calls_run_in_order_after_a_timeout() -> None:
     made: list[int] = []
     goes_on = threading.Event()
 
@@ -125,7 +125,7 @@ def test_calls_are_made_in_order_and_one_that_was_given_up_is_made_too() -> None
     assert all(thread.name != "kept" for thread in threading.enumerate() if not thread.daemon)
 
 
-def test_what_exits_the_interpreter_is_raised_where_it_was_called() -> None:
+def test_system_exit_is_raised_at_the_call() -> None:
     def leave() -> None:
         raise SystemExit(3)
 
@@ -139,7 +139,7 @@ def test_what_exits_the_interpreter_is_raised_where_it_was_called() -> None:
     asyncio.run(run())
 
 
-def test_a_folder_of_the_librarys_name_is_no_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folder_with_the_library_name_is_not_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "trackerlib").mkdir()
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(ConfigError, match=r"pip install 'slime-trackers\[wandb\]'"):

@@ -37,7 +37,7 @@ def read(folder: Path) -> dict[str, list[dict[str, Json]]]:
     return dict(json.loads(ran.stdout.splitlines()[-1]))
 
 
-def test_a_killed_run_goes_on_as_the_same_run_with_every_step_once(tmp_path: Path, process: Process) -> None:
+def test_killed_run_resumes_with_each_step_once(tmp_path: Path, process: Process) -> None:
     rows = [(step, {"rollout/raw_reward": step / 10}) for step in range(8)]
     process("trackio", {"project": "sums"}, tmp_path / "first", rows[:5], killed=True)
     process("trackio", {"project": "sums"}, tmp_path / "first", rows[3:])

@@ -45,7 +45,7 @@ def runs(run_dir: Path) -> list[Any]:
     return [each.run for each in records_of(run_dir) if each.WhichOneof("record_type") == "run"]
 
 
-def test_a_killed_run_goes_on_as_the_same_run_with_every_step_once(tmp_path: Path, process: Process) -> None:
+def test_killed_run_resumes_with_each_step_once(tmp_path: Path, process: Process) -> None:
     run_dir, settings = tmp_path / "first", {"mode": "offline", "project": "sums", "group": "seeds", "tags": ["tiny"]}
     rows = [(step, {"rollout/raw_reward": step / 10, "train/loss": -1.0}) for step in range(8)]
     process("wandb", settings, run_dir, rows[:5], killed=True)
@@ -56,7 +56,7 @@ def test_a_killed_run_goes_on_as_the_same_run_with_every_step_once(tmp_path: Pat
     assert curve(run_dir, "rollout/raw_reward") == [(step, step / 10) for step in range(8)]
 
 
-def test_an_evaluation_of_the_last_step_that_comes_after_the_kill_is_sent(tmp_path: Path, process: Process) -> None:
+def test_late_evaluation_of_a_step_is_sent(tmp_path: Path, process: Process) -> None:
     run_dir = tmp_path / "first"
     process("wandb", {"mode": "offline"}, run_dir, [(1, {"train/loss": 0.5})], killed=True)
     process("wandb", {"mode": "offline"}, run_dir, [(1, {"train/loss": 0.5}), (1, {"eval/heldout": 0.25})])
@@ -64,7 +64,7 @@ def test_an_evaluation_of_the_last_step_that_comes_after_the_kill_is_sent(tmp_pa
     assert curve(run_dir, "eval/heldout") == [(1, 0.25)]
 
 
-def test_a_killed_run_goes_on_where_a_parent_uses_the_library_too(tmp_path: Path, process: Process) -> None:
+def test_killed_run_resumes_under_a_wandb_parent(tmp_path: Path, process: Process) -> None:
     import wandb
 
     wandb.setup()  # starts a service, and names it in the environment
@@ -78,7 +78,7 @@ def test_a_killed_run_goes_on_where_a_parent_uses_the_library_too(tmp_path: Path
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
-def test_files_that_somebody_still_writes_are_waited_for(tmp_path: Path) -> None:
+def test_open_files_are_waited_for(tmp_path: Path) -> None:
     path = tmp_path / "run-a.wandb"
     path.write_bytes(b"")
     writing = "import sys, time; file = open(sys.argv[1], 'ab'); print(flush=True); time.sleep(1); file.write(b'last')"
@@ -89,7 +89,7 @@ def test_files_that_somebody_still_writes_are_waited_for(tmp_path: Path) -> None
         assert path.read_bytes() == b"last"
 
 
-def test_the_run_file_is_its_configuration_and_holds_no_secret(tmp_path: Path, process: Process) -> None:
+def test_run_file_is_the_config_without_secrets(tmp_path: Path, process: Process) -> None:
     run_dir = tmp_path / "first"
     run_dir.mkdir()
     (run_dir / "run.toml").write_text('lr = 1e-6\n[reward.judge]\nkey = "$env:JUDGE_KEY"\n', "utf-8")
@@ -99,7 +99,7 @@ def test_the_run_file_is_its_configuration_and_holds_no_secret(tmp_path: Path, p
     assert (config["lr"], config["reward"]) == (1e-6, {"judge": {"key": "$env:JUDGE_KEY"}})
 
 
-def test_a_run_of_ones_own_is_continued(tmp_path: Path, process: Process) -> None:
+def test_given_run_id_is_continued(tmp_path: Path, process: Process) -> None:
     process("wandb", {"mode": "offline", "run_id": "mine"}, tmp_path / "a", [(0, {"train/loss": 0.5})])
     process("wandb", {"mode": "offline", "run_id": "yours"}, tmp_path / "a", [(0, {"train/loss": 0.25})])
     assert [each.run_id for each in runs(tmp_path / "a")] == ["mine", "yours"]
@@ -110,7 +110,7 @@ def setup_in(run_dir: Path) -> TrackerSetup:
     return TrackerSetup(lambda *_: None, 0, run_dir=run_dir)
 
 
-def test_without_a_key_it_is_refused_before_anything_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_api_key_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("WANDB_API_KEY", "WANDB_IDENTITY_TOKEN_FILE", "WANDB_CONFIG_DIR", "WANDB_MODE", "NETRC"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))

@@ -35,7 +35,7 @@ def refused(**given: object) -> str:
     return caught.value.errors()[0]["msg"]
 
 
-def test_neither_torch_nor_megatron_is_imported_to_read_settings() -> None:
+def test_reading_settings_imports_no_torch() -> None:
     program = (
         "import sys\n"
         "from slime_trainer_megatron.plugin import slime_trainers\n"
@@ -46,7 +46,7 @@ def test_neither_torch_nor_megatron_is_imported_to_read_settings() -> None:
     assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout == "[]\n"
 
 
-def test_what_is_read_from_the_source_is_what_megatron_has() -> None:
+def test_parsed_fields_match_megatron() -> None:
     program = (
         "import dataclasses, json, sys, warnings\n"
         "warnings.simplefilter('ignore')\n"
@@ -70,19 +70,19 @@ def test_what_is_read_from_the_source_is_what_megatron_has() -> None:
     assert {name: fields()[name].owner for name in PASSED} == {name: theirs[name][0] for name in PASSED}
 
 
-def test_every_name_that_is_spoken_of_is_one_of_megatrons() -> None:
+def test_listed_names_exist_in_megatron() -> None:
     assert {*PASSED, *RUNS, *MODELS, *REASONS, *DIMENSIONS} <= fields().keys()
 
 
 @table(
     "name, said", [("lr", "--lr"), ("clip_grad", "--clip-grad"), ("bf16", "--bf16"), ("moe_layer_freq", "config.json")]
 )
-def test_what_the_run_or_the_model_decides_is_refused(name: str, said: str) -> None:
+def test_run_controlled_settings_are_refused(name: str, said: str) -> None:
     assert said in refused(**{name: 1})
 
 
 @table("config", [LLAMA, EXPERTS, LATENT])
-def test_a_dimension_may_be_given_and_must_be_the_models(config: Mapping[str, object]) -> None:
+def test_given_dimensions_must_match_the_model(config: Mapping[str, object]) -> None:
     (spec,) = slime_trainers()
     mixture = "moe_intermediate_size" in config
     same = {"num_layers": 4, "hidden_size": 48, "ffn_hidden_size": 80, "num_attention_heads": 4, "kv_channels": 16}
@@ -99,12 +99,12 @@ def test_a_dimension_may_be_given_and_must_be_the_models(config: Mapping[str, ob
 
 
 @table("name", REASONS)
-def test_what_is_not_passed_on_is_refused_by_name_and_reason(name: str) -> None:
+def test_unsupported_fields_are_refused_with_a_reason(name: str) -> None:
     assert f"{name} of megatron-core's" in refused(**{name: 1})
     assert REASONS[name] in refused(**{name: 1})
 
 
-def test_what_is_nearly_one_of_megatrons_names_is_told_what_becomes_of_that() -> None:
+def test_misspelt_fields_get_a_suggestion() -> None:
     said = refused(overlap_param_gathr=True)
     assert "unknown setting overlap_param_gathr. Did you mean 'overlap_param_gather'?" in said
     assert REASONS["overlap_param_gather"] in said
@@ -131,11 +131,11 @@ def test_what_is_nearly_one_of_megatrons_names_is_told_what_becomes_of_that() ->
         ),
     ],
 )
-def test_what_has_no_effect_is_refused(given: Mapping[str, object], said: str) -> None:
+def test_settings_without_effect_are_refused(given: Mapping[str, object], said: str) -> None:
     assert said in refused(**given)
 
 
-def test_experts_are_dealt_to_all_ranks_of_a_stage() -> None:
+def test_experts_are_divided_over_the_ranks_of_a_stage() -> None:
     said = refused(num_gpus=6, expert_model_parallel_size=4)
     assert "4 x 1 does not divide the 6 ranks" in said
     assert "give an expert_model_parallel_size of 2 or 3" in said
@@ -185,7 +185,9 @@ def test_experts_are_dealt_to_all_ranks_of_a_stage() -> None:
         ),
     ],
 )
-def test_experts_and_settings_go_together(given: Mapping[str, object], config: Mapping[str, object], said: str) -> None:
+def test_settings_that_do_not_fit_the_model_are_refused(
+    given: Mapping[str, object], config: Mapping[str, object], said: str
+) -> None:
     (spec,) = slime_trainers()
     with pytest.raises(ConfigError, match=re.escape(said)):
         spec.check_model(settings_model().model_validate(given), config)
@@ -201,19 +203,19 @@ def test_experts_and_settings_go_together(given: Mapping[str, object], config: M
         ({"max_tokens_per_gp": 1}, "max_tokens_per_gp"),
     ],
 )
-def test_a_critic_that_is_otherwise_is_refused(critic: Mapping[str, object], said: str) -> None:
+def test_invalid_critic_settings_are_refused(critic: Mapping[str, object], said: str) -> None:
     with pytest.raises(ValidationError) as caught:
         settings_model().model_validate({"critic": critic})
     assert said in str(caught.value)
 
 
-def test_a_critic_is_set_up_as_the_policy_is_but_for_its_own() -> None:
+def test_critic_inherits_the_policy_settings() -> None:
     given = {"max_tokens_per_gpu": 100, "overlap_grad_reduce": True, "critic": {"max_tokens_per_gpu": 7}}
     found = of_critic(settings_model().model_validate(given)).__dict__
     assert (found["max_tokens_per_gpu"], found["overlap_grad_reduce"]) == (7, True)
 
 
-def test_a_model_beside_the_policy_needs_not_what_is_of_the_policy_alone() -> None:
+def test_companion_models_ignore_policy_only_settings() -> None:
     (spec,) = slime_trainers()
     settings = settings_model().model_validate({"mtp_num_layers": 1, "moe_aux_loss_coeff": 0.1})
     assert spec.check_companion is not None
@@ -222,14 +224,14 @@ def test_a_model_beside_the_policy_needs_not_what_is_of_the_policy_alone() -> No
         spec.check_companion(settings, {**LLAMA, "model_type": "mamba"})
 
 
-def test_routes_are_asked_for_where_they_are_replayed() -> None:
+def test_routing_replay_reads_routed_experts() -> None:
     (spec,) = slime_trainers()
     assert spec.reads(settings_model().model_validate({})) == frozenset()
     replaying = settings_model().model_validate({"use_rollout_routing_replay": True})
     assert spec.reads(replaying) == {SampleField.ROLLOUT_ROUTED_EXPERTS}
 
 
-def test_ranks_of_a_replica_share_what_they_train_on() -> None:
+def test_ranks_of_a_replica_share_a_batch() -> None:
     (spec,) = slime_trainers()
     given = {"num_gpus": 8, "tensor_model_parallel_size": 2, "pipeline_model_parallel_size": 2}
     settings = settings_model().model_validate(given)
@@ -248,7 +250,7 @@ def test_ranks_of_a_replica_share_what_they_train_on() -> None:
         (Layout(3, pipeline=3), "num_hidden_layers = 4, which cannot be cut into 3 equal parts; give 2 or 4"),
     ],
 )
-def test_a_model_that_cannot_be_cut_so_is_refused(layout: Layout, said: str) -> None:
+def test_indivisible_model_is_refused(layout: Layout, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         layout.check(read_model(LLAMA))
 
@@ -274,12 +276,12 @@ def test_a_model_that_cannot_be_cut_so_is_refused(layout: Layout, said: str) -> 
         ({**LATENT, "rope_scaling": STRETCHED}, "rope_type 'default' and 'yarn'"),
     ],
 )
-def test_a_model_that_is_not_known_is_refused(config: Mapping[str, object], said: str) -> None:
+def test_unsupported_model_config_is_refused(config: Mapping[str, object], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         read_model(config)
 
 
-def test_what_comes_first_and_what_a_config_leaves_out_is_as_transformers_has_it() -> None:
+def test_config_defaults_match_transformers() -> None:
     given = {key: value for key, value in LATENT.items() if key not in ("first_k_dense_replace", "topk_group")}
     found = read_model({**given, "num_experts_per_tok": 3}).experts
     assert found is not None
@@ -289,19 +291,19 @@ def test_what_comes_first_and_what_a_config_leaves_out_is_as_transformers_has_it
     assert read_model({**CONFIG, "model_type": "glm4"}).placed == 0.5
 
 
-def test_positions_are_read_as_both_releases_of_transformers_write_them() -> None:
+def test_rope_config_of_both_transformers_releases_is_read() -> None:
     since = read_model({**LLAMA, "rope_parameters": STRETCHED})
     before = {key: value for key, value in STRETCHED.items() if key != "rope_theta"}
     assert since == read_model({**LLAMA, "rope_theta": 500000.0, "rope_scaling": before})
     assert since.stretch is not None
 
 
-def test_heads_of_keys_are_those_of_queries_unless_they_are_said() -> None:
+def test_key_value_heads_default_to_query_heads() -> None:
     config = {key: value for key, value in LLAMA.items() if key not in ("num_key_value_heads", "head_dim")}
     assert (read_model(config).groups, read_model(config).head) == (4, 12)
 
 
-def test_stages_have_as_many_layers_as_they_are_given() -> None:
+def test_pipeline_stages_have_the_given_layers() -> None:
     model = read_model({**LLAMA, "num_hidden_layers": 9})
     assert layers_of_stages(model, 3, 0, 0) == [3, 3, 3]
     assert layers_of_stages(model, 3, 1, 0) == [1, 4, 4]

@@ -54,7 +54,7 @@ def log_probs_of(rank: MegatronRank, share: Share) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("family", ["qwen3", "deepseek_v3"])
-def test_a_step_is_near_that_of_fp32(family: str, tmp_path: Path) -> None:
+def test_bf16_step_is_near_fp32(family: str, tmp_path: Path) -> None:
     model = in_bf16(tmp_path / "model", family)
     (rows,) = steps_of(model, 1)
     rounding, exact = (MegatronRank(0, 1, setup_of(model, tmp_path, ONE, bf16=bf16)) for bf16 in (True, False))
@@ -71,7 +71,7 @@ def test_a_step_is_near_that_of_fp32(family: str, tmp_path: Path) -> None:
         assert (each.float() - weights[name]).abs().max() < ROUNDED * weights[name].abs().max() + 4e-4, name
 
 
-def test_weights_that_travel_are_those_of_hf_and_slots_say_so(model: Path, tmp_path: Path) -> None:
+def test_published_weights_equal_hf_and_slots(model: Path, tmp_path: Path) -> None:
     (rows,) = steps_of(model, 1)
     rank = MegatronRank(0, 1, setup_of(model, tmp_path, ONE, bf16=True))
     rank.train_step(dealt(rows, 1)[0])
@@ -88,7 +88,7 @@ def test_weights_that_travel_are_those_of_hf_and_slots_say_so(model: Path, tmp_p
 
 @pytest.mark.layouts
 @pytest.mark.timeout(600)
-def test_layouts_are_near_fp32_and_go_on(tmp_path: Path) -> None:
+def test_bf16_layouts_are_near_fp32_and_resume(tmp_path: Path) -> None:
     model = write_model(tmp_path / "model", "qwen3_moe")
     bf16 = {"bf16": True}
     whole = [Case(name, model, {"num_gpus": 2, **layout}, bf16, save=2) for name, layout in LAYOUTS.items()]

@@ -31,7 +31,7 @@ def copied(rank: MegatronRank) -> dict[str, torch.Tensor]:
         ("qwen3_moe", {}, False),
     ],
 )
-def test_swapped_weights_say_what_a_model_of_their_own_says(
+def test_swapped_weights_equal_a_separate_model(
     family: str, changes: dict[str, object], bf16: bool, tmp_path: Path
 ) -> None:
     mine, theirs = (write_model(tmp_path / f"{seed}", family, seed=seed, **changes) for seed in (0, 1))
@@ -50,7 +50,7 @@ def test_swapped_weights_say_what_a_model_of_their_own_says(
     assert all(torch.equal(each, before[name]) for name, each in weights_of(rank.policy).items())
 
 
-def test_who_watches_sees_the_weights_that_are_asked(tmp_path: Path) -> None:
+def test_hooks_see_the_weights_in_use(tmp_path: Path) -> None:
     mine, theirs, other = (write_model(tmp_path / f"{seed}", "qwen3", seed=seed) for seed in range(3))
     (rows,) = steps_of(mine, 1)
     setup = setup_of(
@@ -67,7 +67,7 @@ def test_who_watches_sees_the_weights_that_are_asked(tmp_path: Path) -> None:
     assert all(torch.equal(one, two) for one, two in zip(seen.values(), first, strict=True))
 
 
-def test_the_policys_weights_come_back_after_an_error_too(tmp_path: Path) -> None:
+def test_policy_weights_return_after_an_error(tmp_path: Path) -> None:
     mine, theirs = (write_model(tmp_path / f"{seed}", "qwen3", seed=seed) for seed in range(2))
     rank = MegatronRank(0, 1, setup_of(mine, tmp_path, ONE, reference=Reference(theirs, use_kl_loss=True)))
     before, reference = copied(rank), rank.companions.reference
@@ -77,7 +77,7 @@ def test_the_policys_weights_come_back_after_an_error_too(tmp_path: Path) -> Non
     assert all(torch.equal(each, before[name]) for name, each in weights_of(rank.policy).items())
 
 
-def test_a_model_of_other_dimensions_is_one_of_its_own(tmp_path: Path) -> None:
+def test_other_dimensions_use_a_separate_model(tmp_path: Path) -> None:
     mine, theirs = write_model(tmp_path / "mine", "qwen3"), write_model(tmp_path / "wide", "qwen3", hidden_size=64)
     setup = setup_of(mine, tmp_path, ONE, teacher=Teacher(theirs, kl_coef=1.0))
     assert isinstance(MegatronRank(0, 1, setup).companions.teacher, FrozenModel)

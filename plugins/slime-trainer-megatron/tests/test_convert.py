@@ -33,7 +33,7 @@ def joined(weight: Weight, parts: Sequence[torch.Tensor]) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
-def test_there_and_back_is_bit_for_bit(directory: Path, ranks: int) -> None:
+def test_conversion_round_trips_bitwise(directory: Path, ranks: int) -> None:
     model, tensors, seen = read_directory(directory), load_file(directory / "model.safetensors"), set[str]()
     for weight in model.weights():
         whole = fuse(model, weight, [tensors[slot.name] for slot in weight.hf])
@@ -67,14 +67,14 @@ def test_the_vocabulary_is_padded_to_a_multiple_of_the_ranks() -> None:
 @pytest.mark.parametrize(
     ("slot", "said"), [(WeightSlot("d", (1,)), "no weight 'd'"), (WeightSlot("a", (2, 4)), "shape")]
 )
-def test_what_a_directory_lacks_is_named(tmp_path: Path, slot: WeightSlot, said: str) -> None:
+def test_missing_tensor_is_named(tmp_path: Path, slot: WeightSlot, said: str) -> None:
     with HfWriter(tmp_path, [WeightSlot("a", (4, 2))], shard_bytes=100) as writer:
         writer.add("a", torch.zeros(4, 2))
     with pytest.raises(ModelError, match=said):
         HfWeights(tmp_path).check([slot])
 
 
-def test_weights_and_transformers_have_the_same_names(directory: Path) -> None:
+def test_weight_names_match_transformers(directory: Path) -> None:
     from transformers import AutoConfig, AutoModelForCausalLM
 
     model = read_directory(directory)

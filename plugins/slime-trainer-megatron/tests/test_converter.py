@@ -43,7 +43,7 @@ def model(tmp_path: Path) -> Path:
 
 
 @table("family, dtype", [*((family, torch.bfloat16) for family in FAMILIES), ("qwen3_moe", torch.float32)])
-def test_there_and_back_is_the_same_model(
+def test_convert_round_trips(
     family: str, dtype: torch.dtype, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     tmp_path = tmp_path / f"{family} {dtype}"
@@ -59,7 +59,7 @@ def test_there_and_back_is_the_same_model(
     assert f"wrote {back}" in capsys.readouterr().out
 
 
-def test_layers_that_are_tensors_of_their_own_are_read(tmp_path: Path) -> None:
+def test_unstacked_layers_are_read(tmp_path: Path) -> None:
     model = write_model(tmp_path / "model", "qwen3_moe")
     assert run_cli(["convert", str(model), str(tmp_path / "stacked")]) == 0
     from slime_trainer_megatron.torch_dist import Piece, Saving, Stored
@@ -98,7 +98,7 @@ def test_a_checkpoint_with_more_than_the_model_is_refused(tmp_path: Path, capsys
         (["there", "model", "--origin-hf-dir", "model"], "has a model already"),
     ],
 )
-def test_what_cannot_be_converted_is_said(
+def test_unusable_conversion_is_refused(
     flags: list[str], said: str, model: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(model.parent)
@@ -108,7 +108,7 @@ def test_what_cannot_be_converted_is_said(
     assert said in capsys.readouterr().err
 
 
-def test_a_checkpoint_says_what_model_it_is_of(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_checkpoint_names_its_model(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (model / "tokenizer_config.json").write_text("{}", "utf-8")
     there, back, again = tmp_path / "there", tmp_path / "back", tmp_path / "again"
     assert run_cli(["convert", str(model), str(there)]) == 0
@@ -123,7 +123,7 @@ def test_a_checkpoint_says_what_model_it_is_of(model: Path, tmp_path: Path, caps
     assert f"{again} has no tokenizer" in capsys.readouterr().out
 
 
-def test_a_checkpoint_that_does_not_say_it_is_asked_about(
+def test_checkpoint_without_a_model_needs_origin_hf_dir(
     model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run_cli(["convert", str(model), str(tmp_path / "there")]) == 0
@@ -133,7 +133,7 @@ def test_a_checkpoint_that_does_not_say_it_is_asked_about(
     assert not (tmp_path / "back").exists()
 
 
-def test_further_layers_that_files_leave_out_are_left_out(model: Path, tmp_path: Path) -> None:
+def test_missing_mtp_layers_are_left_out(model: Path, tmp_path: Path) -> None:
     model = write_model(tmp_path / "further", "glm4_moe", num_nextn_predict_layers=1)
     kept = {name: each for name, each in weights_of(model).items() if "layers.4." not in name}
     save_file(kept, model / "model.safetensors", {"format": "pt"})
@@ -143,7 +143,7 @@ def test_further_layers_that_files_leave_out_are_left_out(model: Path, tmp_path:
 
 
 @pytest.mark.layouts
-def test_slimes_tools_take_slimes_flags(model: Path, tmp_path: Path) -> None:
+def test_slime_tools_accept_slime_flags(model: Path, tmp_path: Path) -> None:
     there, back, again = tmp_path / "there", tmp_path / "back", tmp_path / "again"
 
     def tool(name: str, *flags: object) -> None:

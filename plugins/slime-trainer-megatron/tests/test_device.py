@@ -66,7 +66,7 @@ def trained(device: str, setup: RankSetup, folder: Path, batches: list[TrainBatc
         pytest.param("deepseek_v3", {"mtp_num_layers": 1}, {}, marks=LONG),
     ],
 )
-def test_training_there_is_training_here(
+def test_training_on_a_device_equals_the_cpu(
     family: str,
     settings: dict[str, object],
     fields: Mapping[str, object],
@@ -102,6 +102,6 @@ def test_training_there_is_training_here(
         assert (there[1][name] - weights).abs().max() < (2e-3 if bf16 else 5e-5), name
 
 
-def test_a_device_that_is_not_there_is_said() -> None:
+def test_missing_device_is_refused() -> None:
     with pytest.raises(ConfigError, match="sees no such device here; install a build of torch for it"):
         use_device("cuda", 0)

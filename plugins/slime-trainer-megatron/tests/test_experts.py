@@ -45,7 +45,7 @@ def logits_of(rank: MegatronRank, share: Share, sample: int, *, replays: bool) -
         return policy.of_pack(pack)[:, 0] @ policy.output_weight().T
 
 
-def test_logits_are_those_of_transformers(model: Path, batch: TrainBatch, tmp_path: Path) -> None:
+def test_logits_match_transformers(model: Path, batch: TrainBatch, tmp_path: Path) -> None:
     setup = setup_of(model, tmp_path, ONE)
     rank, share = MegatronRank(0, 1, setup), Share.of(batch, setup)
     tokens = pack_samples(share, [5], (0, 1), 1).tokens
@@ -54,9 +54,7 @@ def test_logits_are_those_of_transformers(model: Path, batch: TrainBatch, tmp_pa
     assert (logits_of(rank, share, 5, replays=False) - wanted).abs().max() < 2e-5
 
 
-def test_the_auxiliary_loss_is_a_mean_over_the_tokens_of_the_step(
-    model: Path, batch: TrainBatch, tmp_path: Path
-) -> None:
+def test_auxiliary_loss_is_averaged_over_step_tokens(model: Path, batch: TrainBatch, tmp_path: Path) -> None:
     # What is clipped is clipped in its buffer.
     whole = {"optim": replace(setup_of(model, tmp_path, ONE).optim, clip_grad=0.0)}
     setup = setup_of(model, tmp_path, {**ONE, "moe_aux_loss_coeff": COEFFICIENT}, **whole)
@@ -112,7 +110,7 @@ def routed(model: PreTrainedModel, routes: torch.Tensor, *, normalised: bool) ->
         hook.remove()
 
 
-def test_routes_that_an_engine_chose_are_taken_again(model: Path, batch: TrainBatch, tmp_path: Path) -> None:
+def test_routed_experts_are_replayed(model: Path, batch: TrainBatch, tmp_path: Path) -> None:
     setup = setup_of(model, tmp_path, {**ONE, "use_rollout_routing_replay": True})
     rank, share = MegatronRank(0, 1, setup), Share.of(batch, setup)
     given = batch.fields_S[SampleField.ROLLOUT_ROUTED_EXPERTS]

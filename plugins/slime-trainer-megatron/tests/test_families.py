@@ -51,7 +51,7 @@ def by_transformers(model: PreTrainedModel, pack: Pack) -> torch.Tensor:
     return rows.gather(1, pack.labels[:, None])[:, 0]
 
 
-def test_log_probs_gradients_and_a_step_are_those_of_transformers_and_torch(model: Path, tmp_path: Path) -> None:
+def test_log_probs_gradients_and_step_match_transformers(model: Path, tmp_path: Path) -> None:
     from slime_trainer_megatron.model import own_parameters
 
     (rows,) = steps_of(model, 1)

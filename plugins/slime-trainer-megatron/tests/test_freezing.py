@@ -48,7 +48,7 @@ def by_local_trainer(model: Path, folder: Path, patterns: Mapping[str, list[str]
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_what_is_not_frozen_is_trained_as_the_local_trainer_does(name: str, tmp_path: Path) -> None:
+def test_unfrozen_weights_train_like_the_local_trainer(name: str, tmp_path: Path) -> None:
     from slime_trainer_megatron.rank import MegatronRank
 
     family, settings, theirs = CASES[name]
@@ -82,12 +82,12 @@ def test_what_is_not_frozen_is_trained_as_the_local_trainer_does(name: str, tmp_
         ),
     ],
 )
-def test_a_pattern_without_a_weight_is_refused(config: Mapping[str, object], patterns: Patterns, said: str) -> None:
+def test_pattern_without_a_match_is_refused(config: Mapping[str, object], patterns: Patterns, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         frozen_names(read_model(config), patterns)
 
 
-def test_a_router_is_frozen_by_its_name() -> None:
+def test_router_can_be_frozen() -> None:
     frozen = frozen_names(read_model(LATENT), Patterns(freeze=["router"]))
     assert frozen == {f"decoder.layers.{layer}.mlp.router.weight" for layer in (1, 2, 3)}
 
@@ -99,7 +99,7 @@ def test_a_router_is_frozen_by_its_name() -> None:
         ({"freeze_params_name_list": ["("]}, "not a regular expression"),
     ],
 )
-def test_what_is_no_choice_is_refused(given: Mapping[str, Sequence[str]], said: str) -> None:
+def test_invalid_freezing_settings_are_refused(given: Mapping[str, Sequence[str]], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         settings_model().model_validate(given)
 

@@ -91,7 +91,7 @@ def by_transformers(model: Path, folder: Path, setup: RankSetup, share: Share) -
 PARTS = ("enorm", "hnorm", "eh_proj", "shared_head.norm")
 
 
-def test_they_learn_as_layers_of_transformers_would(model: Path, tmp_path: Path) -> None:
+def test_mtp_gradient_matches_transformers(model: Path, tmp_path: Path) -> None:
     (rows,) = steps_of(model, 1)
     batch = dealt(rows, 1)[0]
     setup = unclipped(model, tmp_path, {**ONE, **FURTHER})
@@ -114,7 +114,7 @@ def test_they_learn_as_layers_of_transformers_would(model: Path, tmp_path: Path)
     assert compared > 10
 
 
-def test_the_policy_does_not_feel_it(model: Path, tmp_path: Path) -> None:
+def test_mtp_does_not_change_the_policy(model: Path, tmp_path: Path) -> None:
     (rows,) = steps_of(model, 1)
     batch = dealt(rows, 1)[0]
     setups = (unclipped(model, tmp_path, settings) for settings in (ONE, {**ONE, **FURTHER}))
@@ -134,7 +134,7 @@ def test_the_policy_does_not_feel_it(model: Path, tmp_path: Path) -> None:
 @pytest.mark.layouts
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("family", FAMILIES)
-def test_layouts_train_it_as_one_rank_does(family: str, tmp_path: Path) -> None:
+def test_layouts_train_mtp_like_one_rank(family: str, tmp_path: Path) -> None:
     model = write_model(tmp_path / "model", family, num_nextn_predict_layers=1)
     cases = [Case(name, model, {"num_gpus": 2, **FURTHER, **layout}, save=2) for name, layout in LAYOUTS.items()]
     again = [

@@ -234,7 +234,7 @@ def wanted(tmp_path_factory: pytest.TempPathFactory, cases: list[Case]) -> dict[
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
-def test_a_layout_trains_as_one_rank_does(name: str, found: dict[str, Told], wanted: dict[str, Told]) -> None:
+def test_layouts_train_like_one_rank(name: str, found: dict[str, Told], wanted: dict[str, Told]) -> None:
     mine, theirs = found[name], wanted[name]
     assert mine.losses == pytest.approx(theirs.losses, rel=0, abs=5e-6)
     assert mine.norms[0] == pytest.approx(theirs.norms[0], rel=2e-6)
@@ -253,7 +253,7 @@ def test_a_layout_trains_as_one_rank_does(name: str, found: dict[str, Told], wan
 
 
 @pytest.mark.parametrize("kind", CONTINUED)
-def test_a_checkpoint_goes_on_in_any_layout(kind: str, tmp_path: Path, models: dict[str, Path]) -> None:
+def test_checkpoints_resume_in_any_layout(kind: str, tmp_path: Path, models: dict[str, Path]) -> None:
     model, layouts = models[kind], CONTINUED[kind]
     whole = [Case(name, model, {"num_gpus": 2, **layout}, save=2) for name, layout in layouts.items()]
     again = [

@@ -17,7 +17,7 @@ def offloaded(part: float) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("part", [0.4, pytest.param(1.0, marks=pytest.mark.long)])
-def test_steps_are_the_same_and_go_on_with_it_and_without(part: float, tmp_path: Path) -> None:
+def test_cpu_offload_does_not_change_steps(part: float, tmp_path: Path) -> None:
     model = write_model(tmp_path / "model", "qwen3_moe")
     batches = [dealt(rows, 1, at)[0] for at, rows in enumerate(steps_of(model, 3))]
     settings = ({**ONE}, {**ONE, **offloaded(part)})
@@ -47,7 +47,7 @@ def test_steps_are_the_same_and_go_on_with_it_and_without(part: float, tmp_path:
 
 @pytest.mark.layouts
 @pytest.mark.timeout(300)
-def test_parts_of_replicas_are_offloaded(tmp_path: Path) -> None:
+def test_replica_shards_are_offloaded(tmp_path: Path) -> None:
     model = write_model(tmp_path / "model", "qwen3", tie_word_embeddings=True)
     fields, settings = {"bf16": True}, {"num_gpus": 2, "use_distributed_optimizer": True}
     layouts = {"usual": settings, "offloaded": {**settings, **offloaded(1.0)}}

@@ -65,7 +65,7 @@ def test_ranks_and_layout_are_flags(run_file: Path, capsys: pytest.CaptureFixtur
         ),
     ],
 )
-def test_what_it_cannot_do_is_refused(
+def test_invalid_flags_are_refused_in_the_plan(
     run_file: Path, flags: list[str], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run_cli(["plan", str(run_file), *flags]) == 2
@@ -81,7 +81,7 @@ def test_what_it_cannot_do_is_refused(
         (["--use-opd", "--opd-teacher-load"], "opd_teacher_load"),
     ],
 )
-def test_a_model_beside_the_policy_must_fit_too(
+def test_companion_models_must_fit_the_layout(
     run_file: Path, flags: list[str], key: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     other = write_tiny_model(run_file.parent / key)
@@ -107,14 +107,12 @@ def test_on_gpus_each_rank_needs_one(run_file: Path, capsys: pytest.CaptureFixtu
     assert (found["workers"], found["gpus"]) == (2, 2.0)
 
 
-def test_a_layer_may_be_cut_over_ranks_of_one_node(run_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_tensor_parallel_group_fits_in_a_node(run_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     flags = ["--actor-num-nodes", "2", "--actor-num-gpus-per-node", "2", "--tensor-model-parallel-size", "2", *CUDA]
     assert trainer_needs(run_file, capsys, *flags)["gpus"] == 4.0
 
 
-def test_a_model_by_slimes_name_is_held_against_its_configuration(
-    run_file: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_model_type_is_compared_with_the_config(run_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = run_file.parent / "model" / "config.json"
     sizes = {"num_hidden_layers": 36, "hidden_size": 2560, "num_attention_heads": 32, "num_key_value_heads": 8}
     path.write_text(json.dumps({**json.loads(path.read_text("utf-8")), **sizes}), "utf-8")

@@ -35,7 +35,7 @@ def share_of(model: Path, folder: Path) -> Share:
     return Share.of(dealt(rows, 1)[0], setup_of(model, folder, ONE))
 
 
-def test_nobody_but_megatron_sees_another_torch() -> None:
+def test_torch_stand_in_is_limited_to_megatron() -> None:
     import megatron.core.optimizer.optimizer as theirs
 
     use_device("cpu", 0)
@@ -52,7 +52,7 @@ def test_nobody_but_megatron_sees_another_torch() -> None:
     assert not torch.zeros(2).is_cuda
 
 
-def test_on_a_gpu_megatron_is_left_as_it_is() -> None:
+def test_megatron_is_unpatched_on_a_gpu() -> None:
     program = (
         "import sys, torch\n"
         "from slime_trainer_megatron import compat\n"
@@ -68,14 +68,14 @@ def test_on_a_gpu_megatron_is_left_as_it_is() -> None:
     assert answer == "False True\n[]\n"
 
 
-def test_transformers_loads_a_model_bit_for_bit_afterwards(model: Path) -> None:
+def test_transformers_still_loads_models_exactly(model: Path) -> None:
     from transformers import AutoModelForCausalLM
 
     loaded = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32).state_dict()
     assert all(torch.equal(loaded[name], each) for name, each in load_file(model / "model.safetensors").items())
 
 
-def test_a_weight_that_a_step_makes_infinite_is_named(model: Path, tmp_path: Path) -> None:
+def test_non_finite_weight_is_named(model: Path, tmp_path: Path) -> None:
     rank = MegatronRank(0, 1, setup_of(model, tmp_path, ONE))
     first, second = (dealt(rows, 1)[0] for rows in steps_of(model, 2))
     rank.train_step(first)
@@ -86,9 +86,7 @@ def test_a_weight_that_a_step_makes_infinite_is_named(model: Path, tmp_path: Pat
 
 
 @pytest.mark.parametrize(("ranks", "multiple"), [(1, 1), (1, 4), (2, 1), (2, 2), (2, 3), (3, 2)])
-def test_context_parallel_ranks_have_every_response_token_once(
-    ranks: int, multiple: int, model: Path, tmp_path: Path
-) -> None:
+def test_context_parallel_ranks_cover_each_token_once(ranks: int, multiple: int, model: Path, tmp_path: Path) -> None:
     share = share_of(model, tmp_path)
     packs = [pack_samples(share, [0, 3, 9], (rank, ranks), multiple) for rank in range(ranks)]
     wanted = torch.cat([pack.wanted for pack in packs])
@@ -105,7 +103,7 @@ def test_context_parallel_ranks_have_every_response_token_once(
 
 
 @pytest.mark.parametrize(("ranks", "multiple"), [(1, 2), (2, 1), (2, 2)])
-def test_a_share_without_samples_is_padding(ranks: int, multiple: int, model: Path, tmp_path: Path) -> None:
+def test_empty_share_is_padding(ranks: int, multiple: int, model: Path, tmp_path: Path) -> None:
     pack = pack_samples(share_of(model, tmp_path), [], (0, ranks), multiple)
     assert len(pack.tokens) % multiple == 0 < len(pack.tokens)
     assert len(pack.rows) == pack.responses == 0
@@ -121,7 +119,7 @@ def test_a_checkpoint_of_another_model_is_refused(model: Path, tmp_path: Path) -
         rank.load(tmp_path / "saved")
 
 
-def test_a_checkpoint_that_is_half_written_is_refused(model: Path, tmp_path: Path) -> None:
+def test_partial_checkpoint_is_refused(model: Path, tmp_path: Path) -> None:
     rank = MegatronRank(0, 1, setup_of(model, tmp_path, ONE))
     with pytest.raises(CheckpointError, match="half written, or of another trainer"):
         rank.load(tmp_path / "nothing")
@@ -138,7 +136,7 @@ def test_a_checkpoint_that_is_half_written_is_refused(model: Path, tmp_path: Pat
         rank.load(tmp_path / "saved")
 
 
-def test_files_are_of_the_moment_of_the_save(model: Path, tmp_path: Path) -> None:
+def test_checkpoint_has_the_weights_at_save_time(model: Path, tmp_path: Path) -> None:
     first, second = (dealt(rows, 1)[0] for rows in steps_of(model, 2))
     one, other = (MegatronRank(0, 1, setup_of(model, tmp_path, ONE)) for _ in range(2))
     one.train_step(first)
@@ -152,7 +150,7 @@ def test_files_are_of_the_moment_of_the_save(model: Path, tmp_path: Path) -> Non
     assert all(torch.equal(mine, theirs) for (_, mine), (_, theirs) in zip(one.weights(), other.weights(), strict=True))
 
 
-def test_a_checkpoint_that_cannot_be_written_is_said(model: Path, tmp_path: Path) -> None:
+def test_failed_checkpoint_write_is_an_error(model: Path, tmp_path: Path) -> None:
     rank = MegatronRank(0, 1, setup_of(model, tmp_path, ONE))
     (tmp_path / "saved" / "optim" / "__0_0.distcp").mkdir(parents=True)
     rank.save(tmp_path / "saved", hf=False)
@@ -160,7 +158,7 @@ def test_a_checkpoint_that_cannot_be_written_is_said(model: Path, tmp_path: Path
         rank.finish_save(wait=True)
 
 
-def test_files_of_hf_are_of_the_size_asked_for(model: Path, tmp_path: Path) -> None:
+def test_hf_files_respect_max_shard_size(model: Path, tmp_path: Path) -> None:
     from transformers import AutoModelForCausalLM
 
     rank = MegatronRank(0, 1, setup_of(model, tmp_path, {**ONE, "max_shard_size": "100KiB"}))
@@ -173,7 +171,7 @@ def test_files_of_hf_are_of_the_size_asked_for(model: Path, tmp_path: Path) -> N
     rank.finish_save(wait=True)
 
 
-def test_a_model_without_a_weight_is_refused(model: Path, tmp_path: Path) -> None:
+def test_missing_weight_is_refused(model: Path, tmp_path: Path) -> None:
     broken = write_model(tmp_path / "broken", "llama")
     tensors = load_file(broken / "model.safetensors")
     tensors.pop("model.norm.weight")
@@ -182,7 +180,7 @@ def test_a_model_without_a_weight_is_refused(model: Path, tmp_path: Path) -> Non
         MegatronRank(0, 1, setup_of(broken, tmp_path, ONE))
 
 
-def test_a_loss_is_measured_without_a_step(model: Path, tmp_path: Path) -> None:
+def test_measure_returns_the_loss_without_a_step(model: Path, tmp_path: Path) -> None:
     (rows,) = steps_of(model, 1)
     rank = MegatronRank(0, 1, setup_of(model, tmp_path, ONE))
     before = {name: each.clone() for name, each in rank.weights()}
@@ -219,7 +217,7 @@ def save(rank: MegatronRank, folder: Path, *, hf: bool = False) -> Path:
 
 
 @table("name", variants(Path(), Path()))
-def test_a_training_goes_on_from_a_checkpoint_bit_for_bit(model: Path, tmp_path: Path, name: str) -> None:
+def test_resume_is_bit_exact(model: Path, tmp_path: Path, name: str) -> None:
     def made() -> MegatronRank:
         fields = variants(model, tmp_path)[name]
         settings = {**ONE, **fields.pop("settings", {})}  # type: ignore[dict-item]
@@ -250,13 +248,13 @@ def test_a_training_goes_on_from_a_checkpoint_bit_for_bit(model: Path, tmp_path:
     assert same(one, other)
 
 
-def test_a_checkpoint_without_a_critic_is_refused_where_one_is_trained(model: Path, tmp_path: Path) -> None:
+def test_checkpoint_without_a_critic_is_refused(model: Path, tmp_path: Path) -> None:
     saved = save(MegatronRank(0, 1, setup_of(model, tmp_path, ONE)), tmp_path / "plain")
     with pytest.raises(CheckpointError, match="has no critic"):
         MegatronRank(0, 1, setup_of(model, tmp_path, ONE, **variants(model, tmp_path)["critic"])).load(saved)
 
 
-def test_moments_are_forgotten_before_each_rollout_where_that_is_asked(model: Path, tmp_path: Path) -> None:
+def test_optimizer_states_reset_each_rollout(model: Path, tmp_path: Path) -> None:
     """The second rollout's step is that of a rank which begins with these weights."""
     (rows,) = steps_of(model, 1)
     about = replace(setup_of(model, tmp_path, ONE).optim, lr=1e-2)

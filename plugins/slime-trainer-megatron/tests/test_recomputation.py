@@ -21,7 +21,7 @@ SOME = {"num_gpus": 1, "max_tokens_per_gpu": 300}
         ("core_attn", "self_attention.core_attention"),
     ],
 )
-def test_a_part_is_computed_again_and_bits_are_the_same(part: str, module: str, tmp_path: Path) -> None:
+def test_recomputation_is_bitwise_equal(part: str, module: str, tmp_path: Path) -> None:
     model = write_model(tmp_path / "model", "deepseek_v3", num_hidden_layers=2)
     (rows,) = steps_of(model, 1)
     again = {**SOME, "recompute_granularity": "selective", "recompute_modules": [part]}

@@ -35,7 +35,7 @@ def written(folder: Path, *pieces: Piece) -> Path:
     return folder
 
 
-def test_any_part_is_read_of_any_parts(rank: MegatronRank, tmp_path: Path) -> None:
+def test_any_slice_is_read_from_any_pieces(rank: MegatronRank, tmp_path: Path) -> None:
     whole = torch.arange(24.0).view(6, 4)
     folder = written(tmp_path / "saved", *(of("w", whole[at : at + 2].clone(), 6, at) for at in (0, 2, 4)))
     mine = torch.empty(3, 4)
@@ -44,7 +44,7 @@ def test_any_part_is_read_of_any_parts(rank: MegatronRank, tmp_path: Path) -> No
     assert Stored(folder).shapes() == {"w": (6, 4)}
 
 
-def test_a_vocabulary_is_padded_as_the_reader_wants(rank: MegatronRank, tmp_path: Path) -> None:
+def test_padded_vocabulary_is_resized(rank: MegatronRank, tmp_path: Path) -> None:
     folder = written(tmp_path / "saved", of("w", torch.ones(5, 2), 5))
     longer, shorter = torch.full((6, 2), 7.0), torch.full((4, 2), 7.0)
     Stored(folder).read([replace(of("w", longer, 6), padded=True)])
@@ -53,17 +53,17 @@ def test_a_vocabulary_is_padded_as_the_reader_wants(rank: MegatronRank, tmp_path
     assert shorter.tolist() == [[1.0, 1.0]] * 4
 
 
-def test_the_same_checkpoint_is_the_same_bytes(rank: MegatronRank, tmp_path: Path) -> None:
+def test_checkpoints_are_reproducible(rank: MegatronRank, tmp_path: Path) -> None:
     one, other = (written(tmp_path / name, of("w", torch.ones(5, 2), 5)) for name in ("one", "other"))
     assert (one / ".metadata").read_bytes() == (other / ".metadata").read_bytes()
 
 
-def test_a_checkpoint_with_a_gap_is_not_begun(rank: MegatronRank, tmp_path: Path) -> None:
+def test_checkpoint_with_a_gap_is_refused(rank: MegatronRank, tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="would not be whole"):
         Saving(tmp_path / "saved", [of("w", torch.ones(2, 2), 5)])
 
 
-def test_what_is_of_another_model_is_refused(rank: MegatronRank, tmp_path: Path) -> None:
+def test_mismatched_tensors_are_refused(rank: MegatronRank, tmp_path: Path) -> None:
     folder = written(tmp_path / "saved", of("w", torch.ones(5, 2), 5))
     with pytest.raises(CheckpointError, match="another model: it has no tensor 'other'"):
         Stored(folder).read([of("other", torch.ones(5, 2), 5)])
@@ -79,7 +79,7 @@ class _Runs:
 RUN = "it-ran"
 
 
-def test_a_foreign_pickle_runs_nothing(rank: MegatronRank, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_foreign_pickle_is_not_executed(rank: MegatronRank, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / ".metadata").write_bytes(pickle.dumps(_Runs()))
     with pytest.raises(CheckpointError, match=r"it names posix\.mkdir"):
@@ -89,7 +89,7 @@ def test_a_foreign_pickle_runs_nothing(rank: MegatronRank, tmp_path: Path, monke
     assert (tmp_path / RUN).exists(), "and would have"
 
 
-def test_files_elsewhere_are_not_read(rank: MegatronRank, tmp_path: Path) -> None:
+def test_paths_outside_the_folder_are_refused(rank: MegatronRank, tmp_path: Path) -> None:
     folder = written(tmp_path / "saved", of("w", torch.ones(5, 2), 5))
     told = (folder / ".metadata").read_bytes()
     (tmp_path / "0.distcp").write_bytes((folder / "__0_0.distcp").read_bytes())
@@ -98,7 +98,7 @@ def test_files_elsewhere_are_not_read(rank: MegatronRank, tmp_path: Path) -> Non
         Stored(folder)
 
 
-def test_megatron_reads_what_is_written_here_and_writes_what_is_read(rank: MegatronRank, tmp_path: Path) -> None:
+def test_checkpoints_are_compatible_with_megatron(rank: MegatronRank, tmp_path: Path) -> None:
     """By its own planners and translation; not by its process that writes, which waits for a GPU."""
     with quietly():
         from megatron.core.dist_checkpointing.mapping import ShardedTensor, apply_factories

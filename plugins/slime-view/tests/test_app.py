@@ -23,7 +23,7 @@ def stranger(client: TestClient) -> TestClient:
     return client
 
 
-def test_who_has_no_token_sees_a_question_for_it(stranger: TestClient) -> None:
+def test_request_without_a_token_gets_a_login_page(stranger: TestClient) -> None:
     page = stranger.get("/sample", params={"run": '"><script>alert(1)</script>', "row": "3"})
     assert page.status_code == 401
     assert "first" not in page.text
@@ -34,29 +34,29 @@ def test_who_has_no_token_sees_a_question_for_it(stranger: TestClient) -> None:
     assert stranger.get("/", params={"token": "another"}).status_code == 401
 
 
-def test_the_link_with_the_token_is_asked_once_and_leaves_the_address(stranger: TestClient) -> None:
+def test_token_link_sets_a_cookie_and_redirects(stranger: TestClient) -> None:
     answer = stranger.get("/sample", params={"run": "first", "token": "a-token", "row": "3"})
     assert (answer.status_code, answer.headers["location"]) == (303, "/sample?run=first&row=3")
     assert "HttpOnly" in answer.headers["set-cookie"]
     assert stranger.get("/api/runs").status_code == 200
 
 
-def test_the_link_leads_to_this_server_alone(stranger: TestClient) -> None:
+def test_token_link_redirects_within_the_server(stranger: TestClient) -> None:
     answer = stranger.get("http://127.0.0.1//other.example/", params={"token": "a-token"})
     assert answer.headers["location"] == "/other.example/"
 
 
-def test_another_name_for_the_server_is_refused(client: TestClient) -> None:
+def test_unknown_host_is_refused(client: TestClient) -> None:
     assert client.get("/api/runs", headers={"host": "other.example"}).status_code == 400
 
 
 @table("path", ["/", "/api/runs", "/static/view.js", "/none", "/api/sample"])
-def test_every_answer_has_the_policy(client: TestClient, path: str) -> None:
+def test_every_response_has_the_policy(client: TestClient, path: str) -> None:
     assert client.get(path).headers["content-security-policy"] == POLICY
     assert "unsafe" not in POLICY
 
 
-def test_scripts_make_no_markup_of_texts() -> None:
+def test_scripts_use_no_unsafe_markup() -> None:
     scripts = sorted(STATIC.glob("*.js"))
     assert len(scripts) > 5
     for path in scripts:
@@ -74,7 +74,7 @@ def test_the_state_of_the_runs(client: TestClient) -> None:
     assert second["alarms"] == []
 
 
-def test_curves_from_a_row_on(client: TestClient) -> None:
+def test_curves_after_a_row(client: TestClient) -> None:
     found = client.get(
         "/api/curves", params={"run": "first", "after": 2, "name": ["rollout/raw_reward", "none"]}
     ).json()
@@ -113,7 +113,7 @@ def test_a_group_and_its_life(client: TestClient) -> None:
     assert (moves[-1]["use"], moves[-1]["weight"], moves[-1]["step"]) == (1, 1.0, 2)
 
 
-def test_the_conversations_of_an_agents_group_are_a_page_that_runs_no_script(client: TestClient) -> None:
+def test_conversations_page_runs_no_script(client: TestClient) -> None:
     pytest.importorskip("slime_agent_openai")
     page = client.get("/conversations", params={"run": "first", "group": "train:e0:r3:d3"})
     assert page.text.count('<details class="execution">') == 4
@@ -143,14 +143,14 @@ def test_two_runs_compared(client: TestClient) -> None:
         ("life", {"group": "train:e0:r99:d99"}, 400, "has no group"),
     ],
 )
-def test_a_wrong_question_is_told(
+def test_invalid_api_request_is_refused(
     client: TestClient, path: str, parameters: dict[str, str], status: int, told: str
 ) -> None:
     answer = client.get(f"/api/{path}", params=parameters)
     assert (answer.status_code, told in answer.json()["error"]) == (status, True), answer.text
 
 
-def test_half_a_surrogate_pair_of_a_models_is_kept(make_run: MakeRun, client: TestClient) -> None:
+def test_lone_surrogate_is_kept(make_run: MakeRun, client: TestClient) -> None:
     run = make_run("third", 0)
     run.rollout(0, ["half \ud83d of it"])
     run.folder.joinpath("samples", "rollout_000000.parquet").rename(
@@ -160,7 +160,7 @@ def test_half_a_surrogate_pair_of_a_models_is_kept(make_run: MakeRun, client: Te
     assert found.json()["record"]["response"] == "half \ud83d of it"
 
 
-def test_runs_of_one_name_are_told_apart_by_their_folders(make_run: MakeRun) -> None:
+def test_runs_of_one_name_are_named_by_folder(make_run: MakeRun) -> None:
     folders = [make_run(name, 0).folder for name in ("a/run", "b/run", "c/b/run", "a/other")]
     assert [run.name for run in OpenRun.all([*folders, folders[0]])] == [
         "a/run",
@@ -170,12 +170,12 @@ def test_runs_of_one_name_are_told_apart_by_their_folders(make_run: MakeRun) -> 
     ]
 
 
-def test_what_is_not_a_run_folder_is_refused(tmp_path: Path) -> None:
+def test_folder_without_a_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RunFolderError, match=r"has no run.toml. Give what --save says"):
         OpenRun.all([tmp_path])
 
 
-def test_a_damaged_file_is_told_and_the_rest_is_shown(make_run: MakeRun) -> None:
+def test_damaged_file_is_reported(make_run: MakeRun) -> None:
     run = make_run()
     (run.folder / "samples" / "rollout_000001.parquet").write_bytes(b"PAR1")
     (opened,) = OpenRun.all([run.folder])

@@ -147,7 +147,7 @@ def test_open_filter_and_drill_down_to_a_token(
     assert page.locator("article").count() == 4
 
 
-def test_a_search_that_takes_long_shows_what_it_has_and_goes_on(
+def test_long_search_shows_partial_results(
     page: "playwright.Page", served: Callable[..., str], make_run: MakeRun
 ) -> None:
     address = served(make_run())
@@ -167,7 +167,7 @@ def test_a_search_that_takes_long_shows_what_it_has_and_goes_on(
     assert set(shown) == {"four"}
 
 
-def test_a_run_is_followed_and_where_it_was_resumed_is_marked(
+def test_run_is_followed_and_resume_is_marked(
     page: "playwright.Page", served: Callable[..., str], make_run: MakeRun
 ) -> None:
     from slime_core.run.resume import note_resume
@@ -189,9 +189,7 @@ def test_a_run_is_followed_and_where_it_was_resumed_is_marked(
     page.wait_for_selector(".pages >> text=of 44")
 
 
-def test_an_alarm_of_a_run_is_told_and_marked(
-    page: "playwright.Page", served: Callable[..., str], make_run: MakeRun
-) -> None:
+def test_alarms_are_shown_and_marked(page: "playwright.Page", served: Callable[..., str], make_run: MakeRun) -> None:
     run = make_run()
     enter(page, served(run))
     plot = '[data-metric="rollout/raw_reward"] .plot'
@@ -204,7 +202,7 @@ def test_an_alarm_of_a_run_is_told_and_marked(
     assert [each.partition(":")[0] for each in told] == ["alarm errors, rollout 9"]
 
 
-def test_two_runs_over_one_another_and_compared(
+def test_two_runs_are_overlaid_and_compared(
     page: "playwright.Page", served: Callable[..., str], make_run: MakeRun
 ) -> None:
     enter(page, served(make_run("first"), make_run("second", 5)))
@@ -221,7 +219,7 @@ def test_two_runs_over_one_another_and_compared(
 
 
 @pytest.mark.parametrize("path", ["/", "/samples", "/sample?file=rollout_000001&row=1", "/group?group=train:e0:r2:d2"])
-def test_a_phone_shows_all_of_it_without_scrolling_sideways(
+def test_phone_needs_no_horizontal_scrolling(
     page: "playwright.Page", served: Callable[..., str], make_run: MakeRun, path: str
 ) -> None:
     page.set_viewport_size({"width": 360, "height": 740})
@@ -233,9 +231,7 @@ def test_a_phone_shows_all_of_it_without_scrolling_sideways(
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
 
 
-def test_the_keyboard_alone_leads_to_a_token(
-    page: "playwright.Page", served: Callable[..., str], make_run: MakeRun
-) -> None:
+def test_keyboard_reaches_a_token(page: "playwright.Page", served: Callable[..., str], make_run: MakeRun) -> None:
     enter(page, served(make_run()))
 
     def tab_to(selector: str) -> None:
@@ -262,9 +258,7 @@ def test_the_keyboard_alone_leads_to_a_token(
     assert "token 1," in text_of(page, ".detail")
 
 
-def test_hostile_texts_are_shown_and_do_nothing(
-    page: "playwright.Page", served: Callable[..., str], make_run: MakeRun
-) -> None:
+def test_hostile_texts_are_inert(page: "playwright.Page", served: Callable[..., str], make_run: MakeRun) -> None:
     assert len(set(HOSTILE)) == 200
     run = make_run(rollouts=0)
     for number in range(25):  # of 8 samples each: every text is a response once
@@ -292,7 +286,7 @@ def test_hostile_texts_are_shown_and_do_nothing(
     page.wait_for_selector(".pages >> text=found in 204 samples")
 
 
-def test_an_agents_group_is_shown_as_conversations(
+def test_agent_group_is_shown_as_conversations(
     page: "playwright.Page", served: Callable[..., str], make_run: MakeRun
 ) -> None:
     pytest.importorskip("slime_agent_openai")
@@ -308,7 +302,7 @@ def test_an_agents_group_is_shown_as_conversations(
     assert opened.value.evaluate(style) == "1px"
 
 
-def test_who_has_no_token_is_asked_for_it_and_comes_where_the_link_leads(
+def test_login_returns_to_the_requested_page(
     page: "playwright.Page", served: Callable[..., str], make_run: MakeRun, chromium: "playwright.Browser"
 ) -> None:
     address = served(make_run())
@@ -324,9 +318,7 @@ def test_who_has_no_token_is_asked_for_it_and_comes_where_the_link_leads(
     context.close()
 
 
-def test_a_report_has_the_same_views_without_a_server(
-    page: "playwright.Page", make_run: MakeRun, tmp_path: Path
-) -> None:
+def test_report_has_the_same_views(page: "playwright.Page", make_run: MakeRun, tmp_path: Path) -> None:
     first, second = make_run("first"), make_run("second", 5)
     first.hostile(3, HOSTILE[:8])
     out = tmp_path / "both.html"

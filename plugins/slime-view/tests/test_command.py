@@ -17,7 +17,7 @@ from tests.tables import table
 MakeRun = Callable[..., "Made"]  # noqa: F821  # of conftest.py
 
 
-def test_it_prints_an_address_that_opens_and_ends_at_ctrl_c(make_run: MakeRun) -> None:
+def test_command_prints_an_address_and_ends_at_ctrl_c(make_run: MakeRun) -> None:
     command = [sys.executable, "-m", "slime_core", "view", str(make_run().folder), "--port", "0"]
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, text=True, env=os.environ | {"SLIME_VIEW_TOKEN": "mine"}
@@ -35,20 +35,18 @@ def test_it_prints_an_address_that_opens_and_ends_at_ctrl_c(make_run: MakeRun) -
 
 
 @table("host", ["0.0.0.0", "10.1.2.3", "machine.example", "::"])
-def test_an_address_that_others_reach_needs_a_yes(
-    make_run: MakeRun, host: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_reachable_host_needs_confirmation(make_run: MakeRun, host: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_cli(["view", str(make_run(f"run-{host}").folder), "--host", host]) == 2
     assert f"{host} is reached by other machines" in capsys.readouterr().err
 
 
-def test_a_port_that_is_taken_is_told(make_run: MakeRun, capsys: pytest.CaptureFixture[str]) -> None:
+def test_taken_port_is_an_error(make_run: MakeRun, capsys: pytest.CaptureFixture[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         assert run_cli(["view", str(make_run().folder), "--port", str(port)]) == 2
     assert f"cannot listen on 127.0.0.1, port {port}" in capsys.readouterr().err
 
 
-def test_what_is_not_a_run_folder_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_refuses_a_folder_without_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_cli(["view", str(tmp_path), "--port", "0"]) == 2
     assert "is not the folder of a run: it has no run.toml" in capsys.readouterr().err

@@ -23,7 +23,7 @@ def log(path: Path, *rows: MetricsRow) -> None:
 
 
 @given(cuts=st.lists(st.integers(0, 400)), after=st.integers(0, 6))
-def test_whatever_parts_a_file_grows_in_the_columns_are_the_same(cuts: list[int], after: int) -> None:
+def test_curves_do_not_depend_on_how_a_file_grows(cuts: list[int], after: int) -> None:
     with TemporaryDirectory() as folder:
         whole, growing = Path(folder, "whole.jsonl"), Path(folder, "growing.jsonl")
         log(whole, *ROWS, MetricsRow(5, 6, 105.0, {"b": 0.5}))
@@ -38,7 +38,7 @@ def test_whatever_parts_a_file_grows_in_the_columns_are_the_same(cuts: list[int]
     assert sorted(curves.columns) == ["a", "b"]
 
 
-def test_a_file_that_was_cut_and_grew_beyond_is_read_anew(tmp_path: Path) -> None:
+def test_truncated_file_is_read_again(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     log(path, *ROWS[:3])
     curves = Curves(path)

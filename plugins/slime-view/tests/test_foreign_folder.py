@@ -30,7 +30,7 @@ def planted(folder: Path, name: str, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["link", "pipe"])
 @pytest.mark.parametrize("name", ["metrics.jsonl", "ledger.jsonl", "samples/rollout_000001.parquet", "samples"])
-def test_no_page_shows_what_a_link_leads_to(make_run: MakeRun, name: str, kind: str) -> None:
+def test_links_out_of_the_folder_are_not_followed(make_run: MakeRun, name: str, kind: str) -> None:
     made = make_run()
     planted(made.folder, name, kind)
     (run,) = OpenRun.all([made.folder])
@@ -50,7 +50,7 @@ def test_no_page_shows_what_a_link_leads_to(make_run: MakeRun, name: str, kind: 
             assert name in state["problem"]
 
 
-def test_neither_a_run_file_nor_a_report_may_be_a_link(make_run: MakeRun, capsys: pytest.CaptureFixture[str]) -> None:
+def test_run_file_and_report_must_not_be_links(make_run: MakeRun, capsys: pytest.CaptureFixture[str]) -> None:
     made = make_run()
     (made.folder / "report").mkdir()
     mine = made.folder.parent / "mine.html"

@@ -72,7 +72,7 @@ def read(folder: Path) -> SampleIndex:
 
 @FEW
 @given(query=queries)
-def test_a_page_is_what_one_finds_by_looking_at_every_row(make_run: MakeRun, tmp_path: Path, query: Query) -> None:
+def test_index_equals_a_full_scan(make_run: MakeRun, tmp_path: Path, query: Query) -> None:
     folder = tmp_path / "first" if (tmp_path / "first").exists() else make_run().folder
     found = read(folder).find(query)
     rows = everything(folder / "samples")
@@ -86,7 +86,7 @@ def test_a_page_is_what_one_finds_by_looking_at_every_row(make_run: MakeRun, tmp
 @given(
     query=queries, text=st.sampled_from(["FOUR", "what is 2", "+3?", "(", "none such"]), limit_s=st.sampled_from([0, 9])
 )
-def test_a_search_finds_all_of_it_page_by_page(
+def test_paged_search_equals_a_full_scan(
     make_run: MakeRun, tmp_path: Path, query: Query, text: str, limit_s: float
 ) -> None:
     folder = tmp_path / "first" if (tmp_path / "first").exists() else make_run().folder
@@ -101,7 +101,7 @@ def test_a_search_finds_all_of_it_page_by_page(
     assert searched == sum(fits(replace(asked, text=None), kind, row) for _, kind, row in rows)
 
 
-def test_a_search_of_many_stops_where_a_page_is_full(make_run: MakeRun) -> None:
+def test_search_stops_at_a_full_page(make_run: MakeRun) -> None:
     index = read(make_run(rollouts=12).folder)
     first = search(index, Query(text="what"))
     assert (len(first.places), first.searched) == (50, 50)
@@ -110,12 +110,12 @@ def test_a_search_of_many_stops_where_a_page_is_full(make_run: MakeRun) -> None:
     assert not set(first.places) & set(second.places)
 
 
-def test_a_search_that_goes_on_in_a_file_that_is_gone_says_so(make_run: MakeRun) -> None:
+def test_search_in_a_deleted_file_is_an_error(make_run: MakeRun) -> None:
     with pytest.raises(ConfigError, match="the file is gone: search anew"):
         search(read(make_run().folder), Query(text="what", after="rollout_000007:3"))
 
 
-def test_it_grows_with_the_folder_and_forgets_what_is_taken_back(make_run: MakeRun) -> None:
+def test_index_follows_the_folder(make_run: MakeRun) -> None:
     run = make_run(rollouts=2)
     index = read(run.folder)
     assert len(index) == 2 * 8 + 4
@@ -139,10 +139,10 @@ def test_it_grows_with_the_folder_and_forgets_what_is_taken_back(make_run: MakeR
         ({"statsu": "failed"}, "unknown condition 'statsu'. Did you mean 'status'?"),
     ],
 )
-def test_what_cannot_be_asked_is_told(given_: dict[str, str], told: str) -> None:
+def test_invalid_query_is_refused(given_: dict[str, str], told: str) -> None:
     with pytest.raises(ConfigError, match=told.replace("?", r"\?")):
         Query.parse(given_)
 
 
-def test_an_empty_condition_is_none() -> None:
+def test_empty_condition_is_ignored() -> None:
     assert Query.parse({"status": "", "reward_min": "0.5"}) == Query(reward_min=0.5)

@@ -77,7 +77,7 @@ def test_the_resume_is_marked(run: OpenRun) -> None:
     assert (state["resumed"], state["rollout"], state["samples"], state["problem"]) == ([2], 2, 24, "")
 
 
-def test_tokens_have_what_training_gave_them(run: OpenRun) -> None:
+def test_tokens_have_training_values(run: OpenRun) -> None:
     advantages, differences = [], []
     for place in run.index.find(Query()).places:
         sample = run.sample(place)

@@ -28,7 +28,7 @@ def held_in(page: str) -> dict[str, list[dict[str, object]]]:
     return found
 
 
-def test_every_script_and_style_is_allowed_by_its_digest_and_no_other(make_run: MakeRun) -> None:
+def test_scripts_and_styles_are_allowed_by_digest(make_run: MakeRun) -> None:
     page = page_of(make_run().folder)
     (policy,) = re.findall(r'Content-Security-Policy" content="([^"]*)"', page)
     assert policy.startswith("default-src 'none'; script-src 'sha256-")
@@ -51,7 +51,7 @@ def test_texts_cannot_end_the_data(make_run: MakeRun) -> None:
     assert responses == {*texts, "five"}
 
 
-def test_it_holds_whole_groups_of_the_whole_run(make_run: MakeRun) -> None:
+def test_report_has_whole_groups_of_the_run(make_run: MakeRun) -> None:
     run = make_run(rollouts=30)
     (opened,) = OpenRun.all([run.folder])
     while opened.refresh():
@@ -61,27 +61,27 @@ def test_it_holds_whole_groups_of_the_whole_run(make_run: MakeRun) -> None:
     assert places == [*wanted, *(("eval_000000", row) for row in range(4))]
 
 
-def test_two_runs_are_compared_in_it(make_run: MakeRun) -> None:
+def test_report_compares_two_runs(make_run: MakeRun) -> None:
     held = held_in(page_of(make_run("first").folder, make_run("second", 2).folder))
     assert set(held["comparisons"]) == {"first\nsecond", "second\nfirst"}
     assert [run["state"]["name"] for run in held["runs"]] == ["first", "second"]
 
 
-def test_a_run_that_has_done_nothing_yet_has_a_page(make_run: MakeRun) -> None:
+def test_empty_run_has_a_report(make_run: MakeRun) -> None:
     run = make_run(rollouts=0)
     for path in (run.folder / "samples").iterdir():
         path.unlink()
     assert held_in(page_of(run.folder))["runs"][0]["samples"] == []
 
 
-def test_without_html_the_reports_files_are_written_anew(make_run: MakeRun, capsys: pytest.CaptureFixture[str]) -> None:
+def test_report_without_html_writes_markdown(make_run: MakeRun, capsys: pytest.CaptureFixture[str]) -> None:
     run = make_run()
     assert run_cli(["report", str(run.folder)]) == 0
     assert capsys.readouterr().out.strip() == str(run.folder / "report" / "report.md")
     assert "rollouts | 3" in (run.folder / "report" / "report.md").read_text("utf-8")
 
 
-def test_every_module_is_in_the_bundle_after_what_it_imports() -> None:
+def test_bundle_orders_modules_by_import() -> None:
     static = Path(__file__).resolve().parents[1] / "slime_view" / "static"
     assert sorted(MODULES) == sorted(path.stem for path in static.glob("*.js"))
     for name in MODULES:

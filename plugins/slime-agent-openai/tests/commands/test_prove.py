@@ -7,7 +7,7 @@ from chat import MOVES_TOOLS, load_chat
 from slime_core.cli import run_cli
 
 
-def test_a_proved_template_ends_with_0(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_proved_template_exits_with_0(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     load_chat(tmp_path)
     assert run_cli(["agent", "prove", str(tmp_path)]) == 0
     said = capsys.readouterr().out
@@ -15,7 +15,7 @@ def test_a_proved_template_ends_with_0(tmp_path: Path, capsys: pytest.CaptureFix
     assert "read by the parser 'hermes'" in said
 
 
-def test_a_fork_is_shown_and_ends_with_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_forking_template_exits_with_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     load_chat(tmp_path, MOVES_TOOLS)
     assert run_cli(["agent", "prove", str(tmp_path), "--json"]) == 1
     shown = json.loads(capsys.readouterr().out)
@@ -24,7 +24,7 @@ def test_a_fork_is_shown_and_ends_with_1(tmp_path: Path, capsys: pytest.CaptureF
     assert proved["words, then user, tools offered"] is False
 
 
-def test_a_model_without_a_template_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_prove_refuses_a_model_without_a_template(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     load_chat(tmp_path)
     config = tmp_path / "tokenizer_config.json"
     config.write_text(json.dumps(json.loads(config.read_text()) | {"chat_template": None}))
@@ -32,9 +32,7 @@ def test_a_model_without_a_template_is_refused(tmp_path: Path, capsys: pytest.Ca
     assert "chat template" in capsys.readouterr().err
 
 
-def test_a_template_whose_calls_nobody_reads_says_what_there_is(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_prove_lists_parsers_for_unknown_calls(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     load_chat(tmp_path, "{% for m in messages %}{{ m.content }}{% endfor %}")
     assert run_cli(["agent", "prove", str(tmp_path)]) == 1
     said = capsys.readouterr().out

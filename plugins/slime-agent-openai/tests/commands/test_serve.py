@@ -12,7 +12,7 @@ from slime_core.cli import run_cli
 SLIME = [sys.executable, "-m", "slime_core"]
 
 
-def test_a_run_is_served_to_agents_that_run_elsewhere(tmp_path: Path) -> None:
+def test_run_is_served_to_a_fleet_worker(tmp_path: Path) -> None:
     (tmp_path / "agents.py").write_text(AGENT)
     run_file = write_run(tmp_path, f'agent = "{tmp_path / "agents.py"}:solve"\nmax_turns = 5')
     port = free_port()
@@ -50,7 +50,7 @@ def test_a_worker_needs_the_token_and_an_agent(
     assert "none.py" in capsys.readouterr().err
 
 
-def test_an_address_that_others_reach_needs_its_url(
+def test_reachable_host_needs_public_url(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SLIME_FLEET_TOKEN", "a token for one test")

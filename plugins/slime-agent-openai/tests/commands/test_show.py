@@ -53,19 +53,19 @@ def test_a_page_is_written(run: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert path.read_text("utf-8").count("<details") == 4
 
 
-def test_a_rollout_that_is_not_there_says_which_are(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_rollout_lists_rollouts(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_cli(["agent", "show", str(run), "--rollout", "7"]) == 2
     assert "holds no rollout 7; there is 0 to 0" in capsys.readouterr().err
 
 
-def test_a_folder_that_is_not_a_runs_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_folder_without_a_run_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_cli(["agent", "show", str(tmp_path)]) == 2
     said = capsys.readouterr().err
     assert "holds no rollout yet" in said
     assert "RUN is a run's folder" in said
 
 
-def test_without_its_model_a_run_is_shown_as_ids(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_run_without_its_model_shows_token_ids(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     moved = tmp_path / "run"
     shutil.copytree(run, moved)
     written = (moved / "run.toml").read_text("utf-8")

@@ -35,12 +35,12 @@ def written(schema: Json, value: str, **root: Json) -> Json:
         ({"type": "array"}, "[" * 100_000, "[" * 100_000),
     ],
 )
-def test_a_value_has_the_type_that_its_schema_names(schema: Json, value: str, read: Json) -> None:
+def test_value_is_typed_by_its_schema(schema: Json, value: str, read: Json) -> None:
     known: Json = {"Where": {"type": "object"}, "Endless": {"$ref": "#/$defs/Endless"}}
     assert written(schema, value, **{"$defs": known}) == read
 
 
 @table("schema", ["[]", "{", '{"properties": []}', ""])
-def test_without_a_schema_all_are_strings(schema: str) -> None:
+def test_values_without_a_schema_are_strings(schema: str) -> None:
     tools = [Tool("note", parameters=schema)] if schema else []
     assert typed_arguments([("a", "1"), ('"', "ü")], "note", tools) == '{"a": "1", "\\"": "ü"}'

@@ -33,14 +33,14 @@ GEMMA, GEMMA_ENDS, QUOTE = "<|tool_call>", "<tool_call|>", '<|"|>'
         ("gemma4", f"{GEMMA}call:note{{query:{'[' * 300}"),
     ],
 )
-def test_what_is_no_call_is_text_and_counted(written: Mapping[str, "Written"], way: str, answer: str) -> None:
+def test_malformed_call_is_counted_text(written: Mapping[str, "Written"], way: str, answer: str) -> None:
     for each in (way, f"{way}, spelled"):
         reading = written[each].read(answer)
         assert (reading.message.text, reading.message.calls) == (answer.rstrip("\n"), ())
         assert reading.malformed == 1
 
 
-def test_a_spoiled_call_spoils_no_other(written: Mapping[str, "Written"]) -> None:
+def test_malformed_call_leaves_other_calls_intact(written: Mapping[str, "Written"]) -> None:
     good = '{"name": "note", "arguments": {"query": "x"}}'
     for way, answer in (
         ("hermes", f"{OPEN}nothing{CLOSE}\n{OPEN}{good}{CLOSE}"),
@@ -56,12 +56,12 @@ def test_a_spoiled_call_spoils_no_other(written: Mapping[str, "Written"]) -> Non
     "answer",
     ['{"name": "Ada", "age": 36}', '{"name": "note", "age": 36}', '{"answer": [1, 2]}', "{", '{"name": "note"}'],
 )
-def test_an_answer_in_json_is_an_answer(written: Mapping[str, "Written"], answer: str) -> None:
+def test_json_answer_is_not_a_call(written: Mapping[str, "Written"], answer: str) -> None:
     reading = written["llama3"].read(answer)
     assert (reading.message.text, reading.message.calls, reading.malformed) == (answer, (), 0)
 
 
-def test_llama_parts_calls_with_semicolons(written: Mapping[str, "Written"]) -> None:
+def test_llama_separates_calls_by_semicolons(written: Mapping[str, "Written"]) -> None:
     call = '{"type": "function", "name": "note", "parameters": {"query": "x"}}'
     for before in ("", "<|python_tag|>"):
         reading = written["llama3"].read(f"{before}{call}; {call}")
@@ -69,7 +69,7 @@ def test_llama_parts_calls_with_semicolons(written: Mapping[str, "Written"]) -> 
         assert reading.malformed == 0
 
 
-def test_llama_says_what_follows_a_call_that_is_no_call(written: Mapping[str, "Written"]) -> None:
+def test_llama_text_after_a_call_is_kept(written: Mapping[str, "Written"]) -> None:
     for after in ("; then more", '{"name": "unheard_of", "parameters": {}}', "{"):
         reading = written["llama3"].read(f'{{"name": "note", "parameters": {{}}}}{after}')
         assert [call.arguments for call in reading.message.calls] == ["{}"]
@@ -86,7 +86,7 @@ def test_llama_says_what_follows_a_call_that_is_no_call(written: Mapping[str, "W
         ("glm", f"{OPEN}note", "<arg_key></arg_key><arg_value>" * 5_000),
     ],
 )
-def test_what_a_model_repeats_without_end_is_read_at_once(
+def test_endless_repetition_parses_in_linear_time(
     written: Mapping[str, "Written"], way: str, begins: str, repeated: str
 ) -> None:
     family = written[way].family
@@ -100,7 +100,7 @@ def test_what_a_model_repeats_without_end_is_read_at_once(
     assert time.process_time() - begun < 2
 
 
-def test_a_missing_last_marker_is_forgiven(written: Mapping[str, "Written"]) -> None:
+def test_missing_closing_marker_is_accepted(written: Mapping[str, "Written"]) -> None:
     for way, answer in (
         ("hermes", f'{OPEN}{{"name": "note", "arguments": {{}}}}'),
         ("qwen3-coder", f"{OPEN}<function=note></function>"),
@@ -133,9 +133,7 @@ def test_a_missing_last_marker_is_forgiven(written: Mapping[str, "Written"]) -> 
         (" query = 'x', ", '{"query": "x"}'),
     ],
 )
-def test_lfm_writes_calls_much_as_python_does(
-    written: Mapping[str, "Written"], written_as: str, wanted: str | None
-) -> None:
+def test_lfm_calls_use_python_syntax(written: Mapping[str, "Written"], written_as: str, wanted: str | None) -> None:
     reading = written["lfm2"].read(f"See.{LFM} [look-up({written_as}), note()] {LFM_ENDS}")
     if wanted is None:
         assert (reading.message.calls, reading.malformed) == ((), 1)
@@ -157,7 +155,7 @@ def test_lfm_writes_calls_much_as_python_does(
         ("query:no quotes", '{"query": "no quotes"}'),
     ],
 )
-def test_gemma_writes_keys_without_quotes(written: Mapping[str, "Written"], written_as: str, wanted: str) -> None:
+def test_gemma_calls_use_unquoted_keys(written: Mapping[str, "Written"], written_as: str, wanted: str) -> None:
     call = f"{GEMMA}call:note{{{written_as.replace('Q', QUOTE)}}}{GEMMA_ENDS}"
     for way in ("gemma4", "gemma4, spelled"):
         reading = written[way].read(f"<|channel>thought\nHm.\n<channel|>See.{call}{call}")
@@ -166,7 +164,7 @@ def test_gemma_writes_keys_without_quotes(written: Mapping[str, "Written"], writ
         assert OWN["gemma4"].thinks("<|turn>model\n<|channel>thought\n")
 
 
-def test_harmony_says_in_heads_what_a_message_is(written: Mapping[str, "Written"]) -> None:
+def test_harmony_headers_name_the_channel(written: Mapping[str, "Written"]) -> None:
     more = "<|end|><|start|>assistant"
     answer = (
         f"<|channel|>analysis<|message|>Hm.{more}<|channel|>commentary<|message|>Let me see.{more}"
@@ -187,7 +185,7 @@ def test_harmony_says_in_heads_what_a_message_is(written: Mapping[str, "Written"
         "<|channel|>commentary to=note",
     ],
 )
-def test_harmony_names_the_tool_in_the_head(written: Mapping[str, "Written"], head: str) -> None:
+def test_harmony_header_names_the_tool(written: Mapping[str, "Written"], head: str) -> None:
     for way in ("gpt-oss", "gpt-oss, spelled"):
         spaced = ' {"query" :  "<|end|>"}'
         reading = written[way].read(f"{head}<|message|>{spaced}<|call|>")
@@ -195,7 +193,7 @@ def test_harmony_names_the_tool_in_the_head(written: Mapping[str, "Written"], he
         assert (reading.message.text, reading.malformed) == ("", 0)
 
 
-def test_harmony_begins_with_a_head_that_the_prompt_may_have_written(written: Mapping[str, "Written"]) -> None:
+def test_harmony_header_may_be_in_the_prompt(written: Mapping[str, "Written"]) -> None:
     prompt = "<|start|>assistant<|channel|>analysis<|message|>"
     assert OWN["gpt-oss"].thinks(prompt)
     assert not OWN["gpt-oss"].thinks("<|start|>assistant")
@@ -205,12 +203,12 @@ def test_harmony_begins_with_a_head_that_the_prompt_may_have_written(written: Ma
     assert written["gpt-oss"].read("<|channel|>final<|message|>So.<|end|><|start|>").message.text == "So."
 
 
-def test_without_tools_harmonys_calls_are_text(written: Mapping[str, "Written"]) -> None:
+def test_harmony_calls_without_tools_are_text(written: Mapping[str, "Written"]) -> None:
     reading = written["gpt-oss"].read(f"{OSS}{{}}<|call|>", tools=())
     assert (reading.message.text, reading.message.calls, reading.malformed) == (f"{OSS}{{}}", (), 0)
 
 
-def test_kimi_names_its_calls_itself(written: Mapping[str, "Written"]) -> None:
+def test_kimi_call_ids_are_kept(written: Mapping[str, "Written"]) -> None:
     def call(name: str) -> str:
         return f"<|tool_call_begin|>{name}<|tool_call_argument_begin|>{{}}<|tool_call_end|>"
 

@@ -17,16 +17,14 @@ CALLED = """{% for m in messages %}{{ m.role ~ ': ' ~ (m.content or '') }}{% for
 {%- endfor %}{{ '<|im_end|>' }}{% endfor %}{% if add_generation_prompt %}{{ 'assistant: ' }}{% endif %}"""
 
 
-def test_every_template_finds_its_family(written: Mapping[str, "Written"]) -> None:
+def test_each_template_finds_its_parser(written: Mapping[str, "Written"]) -> None:
     for way, writes in written.items():
         if not way.startswith("plain"):
             assert fitting(writes.tokenizer, families().values()) == writes.family, way
 
 
 @table("way", ["hermes", "glm", "deepseek", "llama3"])
-def test_of_another_family_it_is_shown_that_it_does_not_read_what_the_template_writes(
-    written: Mapping[str, "Written"], way: str
-) -> None:
+def test_mismatched_parser_is_detected(written: Mapping[str, "Written"], way: str) -> None:
     writes = written[way]
     assert misfit(writes.tokenizer, writes.family, OWN.values()) is None
     found = misfit(writes.tokenizer, OWN["hermes" if way == "glm" else "glm"], OWN.values())
@@ -34,12 +32,12 @@ def test_of_another_family_it_is_shown_that_it_does_not_read_what_the_template_w
     assert (found.family, "look_up" in found.written) == (writes.family, True)
 
 
-def test_a_template_without_calls_has_no_family_and_no_misfit(written: Mapping[str, "Written"]) -> None:
+def test_template_without_tool_calls_has_no_parser(written: Mapping[str, "Written"]) -> None:
     assert misfit(written["plain"].tokenizer, OWN["glm"], OWN.values()) is None
     assert fitting(written["plain"].tokenizer, families().values()) is None
 
 
-def test_a_template_that_opens_the_reasoning_itself_finds_its_family(tmp_path: Path) -> None:
+def test_template_that_opens_reasoning_finds_its_parser(tmp_path: Path) -> None:
     thinking = CALLED.replace("(m.content or '')", "('<think>\n\n</think>\n\n' if m.role == 'assistant' else '')")
     opened = thinking.replace("'assistant: '", "'assistant: <think>\n'")
     assert fitting(load_chat(tmp_path, opened), OWN.values()) == OWN["hermes"]
@@ -75,7 +73,7 @@ FIT = {
 
 @needs_trl
 @table("name", FIT)
-def test_templates_of_known_models_find_their_family(tmp_path: Path, name: str) -> None:
+def test_known_model_templates_find_their_parser(tmp_path: Path, name: str) -> None:
     tokenizer = trl_tokenizer(name, tmp_path / name, ["<|im_end|>", "<|eot_id|>", "<｜end▁of▁sentence｜>"])
     family = fitting(tokenizer, OWN.values())
     assert (family and family.name) == FIT[name]

@@ -52,7 +52,7 @@ def pieces_of(tokenizer: HfTokenizer, ids: list[int]) -> list[Piece]:
 
 @settings(deadline=None, max_examples=200)
 @given(tokenizer=st.sampled_from([MARKED, SPELLED]), data=st.data())
-def test_all_pieces_together_are_the_text(tokenizer: HfTokenizer, data: st.DataObject) -> None:
+def test_pieces_join_to_the_decoded_text(tokenizer: HfTokenizer, data: st.DataObject) -> None:
     ends = tokenizer.eos_token_ids
     ids = data.draw(st.lists(st.integers(0, tokenizer.vocab_size - 1), max_size=80))
     pieces = pieces_of(tokenizer, ids)
@@ -64,7 +64,7 @@ def test_all_pieces_together_are_the_text(tokenizer: HfTokenizer, data: st.DataO
 
 @settings(deadline=None)
 @given(text=st.text(st.characters(codec="utf-8", exclude_categories=["Cs"])), size=st.integers(1, 200))
-def test_half_a_character_waits(text: str, size: int) -> None:
+def test_incomplete_character_is_held_back(text: str, size: int) -> None:
     pieces = Pieces(SPELLED, ())
     ids = SPELLED.encode(text * (size if len(text) < 3 else 1))
     for token in ids:
@@ -74,7 +74,7 @@ def test_half_a_character_waits(text: str, size: int) -> None:
 
 @settings(deadline=None)
 @given(text=st.text(st.sampled_from("ab é日🙂"), max_size=80))
-def test_characters_that_are_only_there_as_bytes_are_whole(text: str) -> None:
+def test_byte_fallback_characters_are_whole(text: str) -> None:
     pieces = Pieces(FALLBACK, MARKERS)
     ids = FALLBACK.encode(text)
     told = [piece.text for token in ids for piece in pieces.feed([token])]
@@ -82,7 +82,7 @@ def test_characters_that_are_only_there_as_bytes_are_whole(text: str) -> None:
     assert "".join([*told, *(piece.text for piece in pieces.end())]) == FALLBACK.decode(ids, skip_special_tokens=False)
 
 
-def test_only_its_own_token_is_a_marker() -> None:
+def test_only_the_special_token_is_a_marker() -> None:
     spelled = SPELLED.encode(CALL)
     assert len(spelled) > 1
     token = MARKED.encode(CALL)
@@ -90,7 +90,7 @@ def test_only_its_own_token_is_a_marker() -> None:
     assert [piece.text for piece in pieces_of(MARKED, [*spelled, *token, *spelled]) if piece.marker] == [CALL]
 
 
-def test_what_may_become_a_marker_waits() -> None:
+def test_possible_marker_prefix_is_held_back() -> None:
     pieces = Pieces(SPELLED, MARKERS)
     told = "".join(piece.text for piece in pieces.feed(SPELLED.encode("the <tool_")))
     assert told == "the "
@@ -98,11 +98,11 @@ def test_what_may_become_a_marker_waits() -> None:
 
 
 @table("written, read", [("the", "the"), ("the<|end|>", "the"), ("<|end|>the", "<|end|>the")])
-def test_an_end_is_left_out_where_the_answer_ends(written: str, read: str) -> None:
+def test_trailing_end_token_is_stripped(written: str, read: str) -> None:
     assert "".join(piece.text for piece in pieces_of(MARKED, MARKED.encode(written))) == read
 
 
-def test_reading_takes_as_many_steps_as_there_are_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_decoding_is_linear_in_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
     decoded: list[int] = []
     decode: Callable[..., str] = HfTokenizer.decode
 

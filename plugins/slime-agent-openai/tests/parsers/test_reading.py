@@ -115,7 +115,7 @@ def equal(read: Message, wanted: Message) -> bool:
 
 @settings(max_examples=150, deadline=None)
 @given(way=st.sampled_from(EVERY), data=st.data())
-def test_what_is_written_is_read_back(written: Mapping[str, "Written"], way: str, data: st.DataObject) -> None:
+def test_written_messages_parse_back(written: Mapping[str, "Written"], way: str, data: st.DataObject) -> None:
     writes = written[way]
     message = data.draw(messages(way, writes.family.markers))
     reading = writes.read(writes.ids(message))
@@ -125,9 +125,7 @@ def test_what_is_written_is_read_back(written: Mapping[str, "Written"], way: str
 
 @settings(max_examples=150, deadline=None)
 @given(way=st.sampled_from(EVERY), data=st.data())
-def test_how_tokens_are_cut_into_chunks_changes_nothing(
-    written: Mapping[str, "Written"], way: str, data: st.DataObject
-) -> None:
+def test_chunking_does_not_change_the_result(written: Mapping[str, "Written"], way: str, data: st.DataObject) -> None:
     writes = written[way]
     ids = writes.ids(data.draw(messages(way, writes.family.markers)))
     vocabulary = writes.tokenizer.vocab_size
@@ -152,7 +150,7 @@ def test_how_tokens_are_cut_into_chunks_changes_nothing(
 
 @settings(max_examples=150, deadline=None)
 @given(way=st.sampled_from(EVERY), data=st.data())
-def test_no_garbage_is_too_much(written: Mapping[str, "Written"], way: str, data: st.DataObject) -> None:
+def test_garbage_never_breaks_a_parser(written: Mapping[str, "Written"], way: str, data: st.DataObject) -> None:
     writes = written[way]
     marks = [token for marker in sorted(writes.family.markers) for token in writes.tokenizer.encode(marker)]
     pieces = [
@@ -168,7 +166,7 @@ def test_no_garbage_is_too_much(written: Mapping[str, "Written"], way: str, data
 
 @settings(max_examples=100, deadline=None)
 @given(way=st.sampled_from([way for way in EVERY if not way.startswith("gpt-oss")]), data=st.data())  # has a head
-def test_without_tools_no_call_is_read(written: Mapping[str, "Written"], way: str, data: st.DataObject) -> None:
+def test_no_calls_are_parsed_without_tools(written: Mapping[str, "Written"], way: str, data: st.DataObject) -> None:
     writes = written[way]
     message = data.draw(messages(way, writes.family.markers))
     ids = writes.ids(message)
@@ -180,7 +178,7 @@ def test_without_tools_no_call_is_read(written: Mapping[str, "Written"], way: st
         assert reading.message.text == writes.tokenizer.decode(ids, skip_special_tokens=False)
 
 
-def test_a_call_is_told_when_it_is_whole(written: Mapping[str, "Written"]) -> None:
+def test_call_is_emitted_when_complete(written: Mapping[str, "Written"]) -> None:
     reading = written["hermes"].reading()
     encode = written["hermes"].tokenizer.encode
     parts = ("Let me see.\n<tool_call>\n", '{"name": "note"', ', "arguments": {"query": "x"}}\n', "</tool_call>")
@@ -189,21 +187,21 @@ def test_a_call_is_told_when_it_is_whole(written: Mapping[str, "Written"]) -> No
     assert told == [[TextDelta("Let me see.")], [], [], [CallDelta(0, call)]]
 
 
-def test_arguments_are_those_that_were_written(written: Mapping[str, "Written"]) -> None:
+def test_arguments_keep_their_text(written: Mapping[str, "Written"]) -> None:
     spaced = '{ "query" :  "\\u00e9 </tool_call>",\n "limit":1e0 }'
     reading = written["hermes"].read(f'<tool_call>{{"arguments": {spaced}, "name": "note"}}</tool_call>')
     assert reading.message.calls == (ToolCall("call_1", "note", spaced),)
 
 
 @table("thinks, before", [(False, "<think>\n"), (True, ""), (True, "\n"), (True, "<think>\n")])
-def test_reasoning_ends_with_its_marker(written: Mapping[str, "Written"], thinks: bool, before: str) -> None:
+def test_reasoning_ends_at_its_marker(written: Mapping[str, "Written"], thinks: bool, before: str) -> None:
     writes = written["hermes"]
     reading = writes.read(before + "One\n\n and two. \n</think>\n\n  Three. <think> Four", thinks=thinks)
     assert reading.message == Message(Role.ASSISTANT, "  Three. <think> Four", "One\n\n and two.")
     assert reading.reasoning_tokens == len(writes.tokenizer.encode(before + "One\n\n and two. \n</think>"))
 
 
-def test_text_around_calls_keeps_the_space_between_its_own_words(written: Mapping[str, "Written"]) -> None:
+def test_whitespace_around_calls_is_trimmed(written: Mapping[str, "Written"]) -> None:
     call = '<tool_call>{"name": "note"}</tool_call>'
     assert written["hermes"].read(f"A.\n\n{call}\n{call}\n").message.text == "A."
     assert written["hermes"].read(f"A.\n\n{call}  B. ").message.text == "A.\n\nB. "
@@ -211,7 +209,7 @@ def test_text_around_calls_keeps_the_space_between_its_own_words(written: Mappin
     assert written["hermes"].read("  A.\n").message.text == "  A.\n"
 
 
-def test_a_call_without_arguments_has_none(written: Mapping[str, "Written"]) -> None:
+def test_call_without_arguments_has_empty_arguments(written: Mapping[str, "Written"]) -> None:
     for way, answer in (
         ("hermes", '<tool_call>{"name": "note"}</tool_call>'),
         ("qwen3-coder", "<tool_call><function=note></function></tool_call>"),

@@ -8,7 +8,7 @@ from slime_agent_openai.parsers.registry import families, family_named, none_fit
 from slime_core.errors import PluginError, UnknownName
 
 
-def test_an_unknown_name_says_what_there_is() -> None:
+def test_unknown_parser_name_lists_parsers() -> None:
     with pytest.raises(
         UnknownName, match=r"no agent parser 'hermez'\. Did you mean 'hermes'\? There are: deepseek, gemma4, "
     ):
@@ -16,21 +16,21 @@ def test_an_unknown_name_says_what_there_is() -> None:
     assert family_named("kimi-k2") == OWN["kimi-k2"]
 
 
-def test_none_fits_names_all_and_what_to_type() -> None:
+def test_no_fitting_parser_lists_all_parsers() -> None:
     text = none_fits("models/mine", "plain")
     assert "'plain', the agent parser for the chat template of models/mine, reads no calls" in text
     assert 'parser = "hermes"' in text
     assert all(f"  {name}: {family.summary}" in text for name, family in OWN.items() if name != "plain")
 
 
-def test_families_of_other_packages_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parsers_of_other_packages_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     install(monkeypatch, shouted="slime_agent_openai.parsers.families:PLAIN")
     assert family_named("shouted") == OWN["plain"]
     assert list(families()) == ["shouted", *OWN]
 
 
 @pytest.mark.parametrize(("value", "says"), [("no.such:FAMILY", "cannot be loaded"), ("json:dumps", "is a function")])
-def test_one_that_cannot_be_loaded_is_named(monkeypatch: pytest.MonkeyPatch, value: str, says: str) -> None:
+def test_broken_parser_entry_point_is_named(monkeypatch: pytest.MonkeyPatch, value: str, says: str) -> None:
     install(monkeypatch, shouted=value)
     for find in (families, lambda: family_named("shouted")):
         with pytest.raises(PluginError, match=f"'shouted' of a package .*{says}"):

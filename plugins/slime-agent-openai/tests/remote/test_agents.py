@@ -75,7 +75,7 @@ def stopped(cloud: Cloud, prompt: str) -> list[bool]:
     return [each["known"] for name in set(sessions(cloud, prompt)) for each in cloud.log("stop", name)]
 
 
-def test_an_agent_that_fails_says_why_and_in_which_session(cloud: Cloud) -> None:
+def test_remote_failure_names_reason_and_session(cloud: Cloud) -> None:
     result = json.dumps({"status_code": 500, "stop_reason": "no river", "traceback": "KeyError: 'no river'"})
     error = failure(cloud, task("fails", result=result))
     (session,) = sessions(cloud, "fails")
@@ -84,18 +84,18 @@ def test_an_agent_that_fails_says_why_and_in_which_session(cloud: Cloud) -> None
     assert stopped(cloud, "fails") == [True]
 
 
-def test_a_result_that_never_comes_is_waited_for_no_longer_than_it_may_take(cloud: Cloud) -> None:
+def test_missing_result_times_out(cloud: Cloud) -> None:
     error = failure(cloud, task("never", never=True), timeout_s=0.3)
     assert error.reason == "agent_remote_timeout"
     assert "there was no result at s3://results/tests/math/" in error.detail
     assert stopped(cloud, "never") == [True]
 
 
-def test_what_an_invocation_takes_does_not_count(cloud: Cloud) -> None:
+def test_invocation_time_does_not_count(cloud: Cloud) -> None:
     assert one(cloud, task("cold", result=GOOD, cold_s=0.8), timeout_s=0.5) == 1.0
 
 
-def test_a_wait_for_a_place_does_not_count_and_no_more_run_than_may(cloud: Cloud) -> None:
+def test_waiting_for_a_slot_does_not_count(cloud: Cloud) -> None:
     async def act(agents: RemoteAgents) -> list[Verdict]:
         asked = [task("placed", result=GOOD, delay_s=0.3) for _ in range(6)]
         return await asyncio.gather(*(agents.run(each, timeout_s=1.0) for each in asked))
@@ -106,9 +106,7 @@ def test_a_wait_for_a_place_does_not_count_and_no_more_run_than_may(cloud: Cloud
         assert own.most() == 2
 
 
-def test_one_that_is_throttled_is_sent_again_to_the_same_session_and_counted(
-    cloud: Cloud, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_throttled_invocation_is_retried_in_the_same_session(cloud: Cloud, caplog: pytest.LogCaptureFixture) -> None:
     asked = task("throttled", result=GOOD, refuse={**THROTTLED, "times": 2})
     verdict, agents = with_agents(cloud, lambda agents: agents.run(asked, timeout_s=30.0))
     assert verdict == 1.0
@@ -119,7 +117,7 @@ def test_one_that_is_throttled_is_sent_again_to_the_same_session_and_counted(
 
 
 @table("status, code", [(429, "ThrottlingException"), (402, "ServiceQuotaExceededException"), (503, "Unavailable")])
-def test_one_that_is_never_taken_fails_and_stops_nothing(cloud: Cloud, status: int, code: str) -> None:
+def test_exhausted_retries_fail_the_agent(cloud: Cloud, status: int, code: str) -> None:
     error = failure(cloud, task(code, refuse={"status": status, "code": code}), max_retry_attempts=2)
     assert error.reason == "agent_remote_busy"
     assert "it was not taken in 3 attempts, the last: " in error.detail
@@ -136,21 +134,21 @@ def test_one_that_is_never_taken_fails_and_stops_nothing(cloud: Cloud, status: i
         (500, "InternalServerException", True),
     ],
 )
-def test_an_error_is_not_asked_for_again(cloud: Cloud, status: int, code: str, *, has_begun: bool) -> None:
+def test_errors_are_not_retried(cloud: Cloud, status: int, code: str, *, has_begun: bool) -> None:
     error = failure(cloud, task(code, refuse={"status": status, "code": code, "message": "x" * 2_000}))
     assert error.reason == f"agent_remote_{code}"
     assert len(sessions(cloud, code)) == 1
     assert len(stopped(cloud, code)) == has_begun
 
 
-def test_a_runtime_that_does_not_answer_is_not_asked_twice(cloud: Cloud) -> None:
+def test_read_timeout_is_not_retried(cloud: Cloud) -> None:
     error = failure(cloud, task("hangs", cold_s=5.0), invoke_seconds=0.5)
     assert error.reason == "agent_remote_ReadTimeoutError"
     assert (len(sessions(cloud, "hangs")), stopped(cloud, "hangs")) == (1, [True])
 
 
 @table("name, cold_s", [("cancelled", 0.0), ("while it is invoked", 0.5)])
-def test_one_that_is_cancelled_stops_its_session(cloud: Cloud, name: str, cold_s: float) -> None:
+def test_cancelled_agent_stops_its_session(cloud: Cloud, name: str, cold_s: float) -> None:
     async def act(agents: RemoteAgents) -> None:
         running = asyncio.create_task(agents.run(task(name, never=True, cold_s=cold_s), timeout_s=60.0))
         await until_invoked(cloud, name)

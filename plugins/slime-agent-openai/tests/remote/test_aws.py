@@ -13,12 +13,12 @@ def made(cloud: Cloud, bucket: str = BUCKET, arn: str = ARN) -> Aws:
 
 
 @pytest.mark.parametrize(("bucket", "said"), [("no-such", r"\(404\)"), ("forbidden", r"\(403\)")])
-def test_a_bucket_that_cannot_be_seen_is_told_before_any_sample(cloud: Cloud, bucket: str, said: str) -> None:
+def test_inaccessible_bucket_is_refused_at_start(cloud: Cloud, bucket: str, said: str) -> None:
     with pytest.raises(ConfigError, match=rf"results are read from s3://{bucket}, which cannot be seen: .*{said}"):
         made(cloud, bucket).open()
 
 
-def test_no_credentials_are_told_before_any_sample(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_credentials_are_refused_at_start(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in CREDENTIALS:
         monkeypatch.delenv(name)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
@@ -28,7 +28,7 @@ def test_no_credentials_are_told_before_any_sample(cloud: Cloud, monkeypatch: py
         made(cloud).open()
 
 
-def test_an_open_that_ends_after_the_close_leaves_no_connection(cloud: Cloud) -> None:
+def test_open_after_close_leaves_no_connection(cloud: Cloud) -> None:
     aws = made(cloud)
     aws.close()
     aws.open()

@@ -22,14 +22,14 @@ def last(cloud: Cloud, what: str) -> dict[str, object]:
     return cloud.log(what)[-1]
 
 
-def test_a_conversation_is_one_sample_with_the_reward_of_the_result(cloud: Cloud, talker: Talker) -> None:
+def test_remote_conversation_is_one_rewarded_sample(cloud: Cloud, talker: Talker) -> None:
     sample = play(cloud, talker, "Answer 1", rollout={"turns": 2})
     assert (sample.status, sample.reward) == (Status.COMPLETED, 1.0)
     trained = [t for t, bit in zip(sample.tokens[sample.prompt_length :], sample.loss_mask or (), strict=True) if bit]
     assert trained == [token for asked in talker.log for token in asked.output]
 
 
-def test_the_agent_is_told_the_runs_sampling_which_is_no_reason_to_refuse_it(cloud: Cloud, talker: Talker) -> None:
+def test_remote_agent_gets_the_run_sampling(cloud: Cloud, talker: Talker) -> None:
     play(cloud, talker, model_id="my-policy")
     payload = last(cloud, "invoke")["payload"]
     assert isinstance(payload, dict)

@@ -24,7 +24,7 @@ def payload(task: Task = TASK, **changes: object) -> dict[str, object]:
     return dict(json.loads(payload_of(RemoteSettings.model_validate(given | changes), task, "the-input")))
 
 
-def test_a_payload_is_the_row_and_where_the_model_is() -> None:
+def test_payload_has_the_row_and_the_endpoint() -> None:
     rollout = {
         "exp_id": "math",
         "input_id": "the-input",
@@ -56,7 +56,7 @@ def test_a_payload_is_the_row_and_where_the_model_is() -> None:
         (b"\xff" * 10_000, "the runtime's answer is not JSON"),
     ],
 )
-def test_an_answer_that_says_no_place_is_told(answer: bytes, said: str) -> None:
+def test_answer_without_a_location_is_refused(answer: bytes, said: str) -> None:
     with pytest.raises(AgentError, match=said) as caught:
         place_of(answer, "results")
     assert caught.value.reason == "agent_remote_answer"
@@ -76,12 +76,12 @@ def test_an_answer_that_says_no_place_is_told(answer: bytes, said: str) -> None:
         ('{"rewards": "whatever"}', "", None),
     ],
 )
-def test_a_result_holds_a_reward(result: str, key: str, verdict: Verdict) -> None:
+def test_reward_is_read_from_a_result(result: str, key: str, verdict: Verdict) -> None:
     assert reward_of(result.encode(), key) == verdict
 
 
 @table("rewards", ["null", '"1.0"', "[]", "{}", "NaN", "1" + "0" * 400, "[1.0, Infinity]", '[1.0, "no"]', '{"a": NaN}'])
-def test_what_is_no_finite_reward_is_told(rewards: str) -> None:
+def test_non_finite_reward_is_refused(rewards: str) -> None:
     with pytest.raises(AgentError, match="expected a finite number, or some by name") as caught:
         reward_of(f'{{"rewards": {rewards}}}'.encode(), "rewards")
     assert caught.value.reason == "agent_remote_reward"
@@ -103,14 +103,14 @@ FAILED = json.dumps({"status_code": 500, "stop_reason": "no river", "traceback":
         ("[" * 100_000, "result", "the result is not JSON"),
     ],
 )
-def test_a_result_without_a_reward_says_why(result: str, reason: str, said: str) -> None:
+def test_result_without_a_reward_names_the_reason(result: str, reason: str, said: str) -> None:
     with pytest.raises(AgentError, match=said) as caught:
         reward_of(result.encode(), "rewards")
     assert caught.value.reason == f"agent_remote_{reason}"
     assert len(caught.value.detail) <= 800
 
 
-def test_all_that_come_at_once_have_their_turns_one_by_one() -> None:
+def test_pace_spaces_calls_evenly() -> None:
     async def act() -> list[float]:
         """When they have their turns, by a clock that only sleeping moves."""
         loop, pace, now, had = asyncio.get_running_loop(), Pace(10.0), 100.0, list[float]()
@@ -129,7 +129,7 @@ def test_all_that_come_at_once_have_their_turns_one_by_one() -> None:
     assert [round(later - earlier, 1) for earlier, later in pairwise(asyncio.run(act()))] == [0.1] * 3
 
 
-async def test_never_more_are_at_work_than_may_be_even_after_their_callers_have_gone() -> None:
+async def test_thread_limit_holds_after_cancellation() -> None:
     threads, at_work, most, gate = Threads(2), 0, 0, threading.Event()
     lock = threading.Lock()
 

@@ -21,7 +21,7 @@ def settings(**changes: object) -> RemoteSettings:
     return RemoteSettings.model_validate(GIVEN | changes)
 
 
-def test_the_region_is_the_arns() -> None:
+def test_region_comes_from_the_arn() -> None:
     assert settings().region == "us-west-2"
     assert settings(agent_runtime_arn=ARN.replace("aws:", "aws-us-gov:").replace("us-west-2", "us-gov-west-1")).region
 
@@ -57,12 +57,12 @@ def test_the_region_is_the_arns() -> None:
         *(({"rollout": {name: "x"}}, f"the run itself writes {name}") for name in ("base_url", "api_key", "input_id")),
     ],
 )
-def test_what_is_wrong_is_refused_with_what_to_write(changes: dict[str, object], said: str) -> None:
+def test_invalid_remote_settings_are_refused(changes: dict[str, object], said: str) -> None:
     with pytest.raises(ValidationError, match=said):
         settings(**changes)
 
 
-def test_without_boto3_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_boto3_names_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "boto3", None)
     with pytest.raises(
         ValidationError, match=r"needs boto3, which is not installed: from a checkout of slime-core: pip install -e"

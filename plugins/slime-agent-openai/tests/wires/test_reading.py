@@ -39,7 +39,7 @@ def refusal(read: Callable[[], object]) -> ApiError:
     return caught.value
 
 
-def test_conversations_are_read_alike() -> None:
+def test_protocols_parse_to_the_same_request() -> None:
     tool = Tool("add", "Adds.", json.dumps(SCHEMA))
     for path in ("chat/completions", "responses", "messages"):
         request, wire = READERS[path](BODIES[path], counted_ids())
@@ -53,7 +53,7 @@ def test_conversations_are_read_alike() -> None:
         assert Message(Role.TOOL, "3", answers="c1") in request.messages
 
 
-def test_older_calls_and_answers_are_read() -> None:
+def test_legacy_function_calls_are_read() -> None:
     request, _ = READERS["chat/completions"](BODIES["chat/completions"], counted_ids())
     called, answered = request.messages[4:]
     assert called == Message(Role.ASSISTANT, calls=(ToolCall("", "add", "{}"),))
@@ -62,7 +62,7 @@ def test_older_calls_and_answers_are_read() -> None:
     assert request.log_probs
 
 
-def test_answers_of_tools_keep_their_place_among_texts() -> None:
+def test_tool_results_keep_their_order() -> None:
     request, _ = READERS["messages"](BODIES["messages"], counted_ids())
     assert request.messages[3:] == (
         Message(Role.USER, "Here:"),
@@ -74,7 +74,7 @@ def test_answers_of_tools_keep_their_place_among_texts() -> None:
 
 
 @table("path, choice", [("chat/completions", "none"), ("responses", "none"), ("messages", {"type": "none"})])
-def test_no_tools_are_offered_when_none_may_be_called(path: str, choice: object) -> None:
+def test_tool_choice_none_offers_no_tools(path: str, choice: object) -> None:
     request, _ = changed(path, tool_choice=choice)()
     assert request.tools == ()
 
@@ -97,9 +97,7 @@ def test_no_tools_are_offered_when_none_may_be_called(path: str, choice: object)
         ("messages", {"output_config": {"effort": "high"}, "tool_choice": {"type": "auto"}}, []),
     ],
 )
-def test_what_leaves_the_model_no_choice_is_a_constraint(
-    path: str, fields: dict[str, object], constrained: list[str]
-) -> None:
+def test_forced_output_is_a_constraint(path: str, fields: dict[str, object], constrained: list[str]) -> None:
     request, _ = changed(path, **fields)()
     assert [each.field for each in request.constraints] == constrained
     assert request.tools
@@ -119,14 +117,14 @@ def test_what_leaves_the_model_no_choice_is_a_constraint(
         ("completions", "suffix", "the end"),
     ],
 )
-def test_what_is_not_done_is_refused_by_name(path: str, field: str, value: object) -> None:
+def test_unsupported_fields_are_refused_by_name(path: str, field: str, value: object) -> None:
     error = refusal(changed(path, **{field: value}))
     assert (error.code, error.param) == ("unsupported_parameter", field)
     assert error.message.startswith(f"{field} is not supported here: ")
 
 
 @table("path", BODIES)
-def test_values_that_ask_for_nothing_are_taken(path: str) -> None:
+def test_no_op_values_are_accepted(path: str) -> None:
     for name, only in NOT_SUPPORTED[path].items():
         for value in (None, *only.values):
             changed(path, **{name: value})()
@@ -134,7 +132,7 @@ def test_values_that_ask_for_nothing_are_taken(path: str) -> None:
 
 
 @table("path, fields, param, told", json.loads(HERE.with_name("refusals.json").read_text("utf-8")))
-def test_what_is_wrong_is_said_with_its_path(path: str, fields: dict[str, object], param: str, told: str) -> None:
+def test_invalid_field_is_named_with_its_path(path: str, fields: dict[str, object], param: str, told: str) -> None:
     error = refusal(changed(path, **fields))
     assert (error.param, error.message) == (param, told)
 
@@ -146,21 +144,21 @@ def test_what_is_wrong_is_said_with_its_path(path: str, fields: dict[str, object
         ({"input": [{"id": "msg_1"}]}, "item_not_found", "input[0]"),
     ],
 )
-def test_what_is_not_stored_is_not_found(fields: dict[str, object], code: str, param: str) -> None:
+def test_unknown_item_id_is_not_found(fields: dict[str, object], code: str, param: str) -> None:
     with pytest.raises(ApiError) as caught:
         changed("responses", **fields)()
     assert (caught.value.status, caught.value.code, caught.value.param) == (404, code, param)
 
 
 @table("read", [responses.read_responses, messages.read_messages])
-def test_tools_of_a_provider_may_be_left_aside(read: Callable[..., tuple]) -> None:
+def test_hosted_tools_can_be_ignored(read: Callable[..., tuple]) -> None:
     path = "responses" if read is responses.read_responses else "messages"
     tools = [{"type": "web_search", "name": "web_search"}, *BODIES[path]["tools"]]
     request, _ = read({**BODIES[path], "tools": tools}, counted_ids(), hosted="ignore")
     assert [tool.name for tool in request.tools] == ["add"]
 
 
-def test_errors_are_said_in_both_protocols() -> None:
+def test_errors_have_both_protocol_shapes() -> None:
     error = ApiError(404, "no such", code="not_found", param="after")
     told = {"message": "no such", "type": "not_found_error", "param": "after", "code": "not_found"}
     assert openai_error(error) == {"error": told}
@@ -206,7 +204,7 @@ def replaced(value: object, path: tuple[str | int, ...], new: object) -> object:
 
 @settings(max_examples=400)
 @given(st.data())
-def test_no_body_breaks_a_reader(data: st.DataObject) -> None:
+def test_random_bodies_never_break_a_reader(data: st.DataObject) -> None:
     path = data.draw(st.sampled_from(list(BODIES)))
     body = BODIES[path]
     for _ in range(data.draw(st.integers(1, 3))):

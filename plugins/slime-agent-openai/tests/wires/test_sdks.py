@@ -45,7 +45,7 @@ async def clients(
         yield there, theirs, others
 
 
-async def test_chat_tells_tokens_log_probs_and_a_cut(talker: Talker) -> None:
+async def test_chat_reports_usage_log_probs_and_length(talker: Talker) -> None:
     async with clients(talker) as (_, client, _):
         asked = {"model": "m", "messages": [USER], "logprobs": True}
         whole = await client.chat.completions.create(**asked)
@@ -66,7 +66,7 @@ async def test_chat_tells_tokens_log_probs_and_a_cut(talker: Talker) -> None:
         assert again.usage.prompt_tokens_details.cached_tokens == len(made.prompt) + len(made.output)
 
 
-async def test_responses_tell_tokens_a_cut_and_the_same_items_again(talker: Talker) -> None:
+async def test_responses_report_usage_and_incomplete(talker: Talker) -> None:
     async with clients(talker) as (_, client, _):
         async with client.responses.stream(model="m", input="Hi") as stream:
             events = [event async for event in stream]
@@ -84,7 +84,7 @@ async def test_responses_tell_tokens_a_cut_and_the_same_items_again(talker: Talk
             assert response.output[-1].status == "incomplete"
 
 
-async def test_messages_tell_tokens_a_signature_and_what_stopped_them(talker: Talker) -> None:
+async def test_messages_report_usage_signature_and_stop_reason(talker: Talker) -> None:
     async with clients(talker) as (_, _, client):
         asked = {"model": "m", "max_tokens": 500, "messages": [USER]}
         whole = await client.messages.create(**asked)
@@ -107,7 +107,7 @@ async def test_messages_tell_tokens_a_signature_and_what_stopped_them(talker: Ta
         assert caught.value.body["error"]["details"]["error_code"] == "unsupported_content"
 
 
-async def test_legacy_completions_go_on_from_a_prompt_as_it_is(talker: Talker) -> None:
+async def test_legacy_completions_use_the_raw_prompt(talker: Talker) -> None:
     async with clients(talker) as (_, client, _):
         whole = await client.completions.create(model="m", prompt="Once")
         assert (whole.choices[0].text, whole.choices[0].finish_reason) == (SAID, "stop")
@@ -116,7 +116,7 @@ async def test_legacy_completions_go_on_from_a_prompt_as_it_is(talker: Talker) -
     assert list(talker.log[0].prompt) == talker.tokenizer.encode("Once")
 
 
-async def test_functions_of_a_namespace_come_back_in_it(talker: Talker) -> None:
+async def test_namespaced_functions_keep_their_namespace(talker: Talker) -> None:
     talker.says = lambda text, turn: '<tool_call>\n{"name": "crm__find", "arguments": {}}\n</tool_call>'
     function = {"type": "function", "name": "find", "parameters": {"type": "object"}, "strict": False}
     namespace = {"type": "namespace", "name": "crm", "description": "Customers.", "tools": [function]}
@@ -131,7 +131,7 @@ async def test_functions_of_a_namespace_come_back_in_it(talker: Talker) -> None:
         assert there.session.forest.counts.bridged == 1
 
 
-async def test_no_stream_that_breaks_off_is_taken_for_an_answer(talker: Talker) -> None:
+async def test_broken_stream_is_an_error(talker: Talker) -> None:
     talker.dies = WorkerError("the engine died")
     async with clients(talker) as (_, client, theirs):
         with pytest.raises(openai.APIError, match="the engine died"):
@@ -161,7 +161,7 @@ DIED = ApiError(500, "it died", code="engine_error")
 
 
 @table("path", TYPES)
-def test_bodies_and_events_are_strictly_of_the_types(path: str) -> None:
+def test_bodies_and_events_validate_against_sdk_types(path: str) -> None:
     body, whole, event = TYPES[path]
     for said in (FULL, DONE, reply("cut", finish=Finish.LENGTH), reply()):
         whole.model_validate(READERS[path](body, counted_ids())[1].whole(said))

@@ -64,7 +64,7 @@ def events(wire: Wire, said: Reply, deltas: Iterable[Delta]) -> list[tuple[str, 
 
 
 @given(REPLIES, DRAWS)
-def test_chat(said: Reply, draw: random.Random) -> None:
+def test_chat_stream_folds_to_the_body(said: Reply, draw: random.Random) -> None:
     wire = read_chat(CHAT, counted_ids())[1]
     *chunks, (_, done) = events(wire, said, parts_of(said.message, draw))
     assert done == "[DONE]"
@@ -87,7 +87,7 @@ def test_chat(said: Reply, draw: random.Random) -> None:
 
 
 @given(REPLIES, DRAWS)
-def test_responses(said: Reply, draw: random.Random) -> None:
+def test_responses_stream_folds_to_the_body(said: Reply, draw: random.Random) -> None:
     wire = read_responses({"input": "Hi", "stream": True}, counted_ids())[1]
     told = events(wire, said, parts_of(said.message, draw))
     assert [event["sequence_number"] for _, event in told] == list(range(len(told)))
@@ -136,7 +136,7 @@ def _folded(told: list[tuple[str, Event]]) -> list[Event]:
 
 
 @given(REPLIES, DRAWS)
-def test_messages(said: Reply, draw: random.Random) -> None:
+def test_messages_stream_folds_to_the_body(said: Reply, draw: random.Random) -> None:
     body = {"messages": [{"role": "user", "content": "Hi"}], "stream": True}
     wire = read_messages(body, counted_ids())[1]
     told = events(wire, said, parts_of(said.message, draw))
@@ -167,7 +167,7 @@ def test_messages(said: Reply, draw: random.Random) -> None:
 
 
 @given(REPLIES)
-def test_what_is_sent_back_is_read_as_it_was(said: Reply) -> None:
+def test_echoed_replies_parse_back(said: Reply) -> None:
     spoken = reply(said.message.text, said.message.reasoning, said.message.calls).message
     user = {"role": "user", "content": "Hi"}
     made = read_chat(CHAT, counted_ids())[1].whole(said)["choices"][0]["message"]
@@ -179,7 +179,7 @@ def test_what_is_sent_back_is_read_as_it_was(said: Reply) -> None:
     assert spoken.means(read_messages({"messages": turns}, counted_ids())[0].messages[1])
 
 
-def test_what_is_said_between_calls_stays_there() -> None:
+def test_text_between_calls_keeps_its_place() -> None:
     deltas = [
         TextDelta("One:"),
         CallDelta(0, ToolCall("call_0", "add", "{}")),
