@@ -46,9 +46,7 @@ def test_unreachable_address_is_refused() -> None:
             check_use(RaySettings(address=address), [])
 
 
-def test_auto_means_the_cluster_started_here(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_auto_means_the_cluster_started_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ray itself would try any cluster of the machine, another run's own one among them, as long as that says no."""
     monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
     with pytest.raises(ConfigError, match="no Ray cluster was started on this node, which `auto` asks for"):
