@@ -18,7 +18,6 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from slime_core.data.chat_template import FAILED, MADE, REFUSED, Answer
 from slime_core.errors import ModelError
 from slime_core.processes.limits import limit_memory
-from slime_core.sample import Json
 
 LONGEST_DETAIL = 2_000
 """Characters of an error that are sent back."""
@@ -95,13 +94,14 @@ class TemplateWorker:
 
     def render(self, requests: Sequence[str]) -> list[Answer]:
         """Return a text for each request, or the problem. A request is JSON of a template's name and its variables."""
-        return [_rendered(self._templates[name], variables) for name, variables in map(json.loads, requests)]
+        return [_rendered(self._templates, request) for request in requests]
 
 
-def _rendered(template: Template, variables: Mapping[str, Json]) -> Answer:
+def _rendered(templates: Mapping[str, Template], request: str) -> Answer:
     random.seed(0)  # repeatable, if a template uses random numbers
     try:
-        return MADE, template.render(variables)
+        name, variables = json.loads(request)
+        return MADE, templates[name].render(variables)
     except TemplateError as error:
         return REFUSED, str(error)[:LONGEST_DETAIL]
     except MemoryError:

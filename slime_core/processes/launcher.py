@@ -21,9 +21,9 @@ from dataclasses import dataclass
 from itertools import chain
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
-from typing import ClassVar, NamedTuple, Self, TypeVar, cast
+from typing import ClassVar, NamedTuple, Self, cast
 
-from slime_core.aio import cancel_all
+from slime_core.aio import cancel_all, gather_or_cancel
 from slime_core.errors import ConfigError, WorkerError
 from slime_core.processes.limits import own_cores
 from slime_core.processes.server import ENVIRONMENT, Server, shared_server
@@ -206,8 +206,6 @@ class LocalWorker(GroupWorker):
             await asyncio.wait({self._answer})
 
 
-ResultT = TypeVar("ResultT")
-
 LAST_WORDS_S = 0.3
 """Seconds to wait for the death of a worker when another worker reports an error."""
 
@@ -239,23 +237,24 @@ class GroupOfWorkers:
 
     async def build(self, timeout_s: float | None) -> None:
         """Wait until every worker has built its object; WorkerError if one fails or the time is over."""
-        tasks = {asyncio.create_task(worker.build()): worker for worker in self._workers}
+        waiting = list(self._workers)
+
+        async def build(worker: GroupWorker) -> None:
+            await worker.build()
+            waiting.remove(worker)
+
         try:
-            await asyncio.wait(tasks, timeout=timeout_s, return_when=asyncio.FIRST_EXCEPTION)
-            for task in tasks:
-                if task.done():
-                    task.result()
-            if waiting := [worker for task, worker in tasks.items() if not task.done()]:
-                names = ", ".join(worker.title for worker in waiting)
-                raise WorkerError(
-                    f"{names}: not built within {timeout_s:g} s ({self.size - len(waiting)} of {self.size} are); "
-                    f"the end of the log of {waiting[0].title}, {waiting[0].log}:\n{waiting[0].log_tail()}"
-                )
-        except BaseException:
+            async with asyncio.timeout(timeout_s):
+                await gather_or_cancel(*map(build, self._workers))
+        except BaseException as error:
             await self.close()
-            raise
-        finally:
-            await cancel_all(tasks)
+            if not isinstance(error, TimeoutError):
+                raise
+            raise WorkerError(
+                f"{', '.join(worker.title for worker in waiting)}: not built within {timeout_s:g} s "
+                f"({self.size - len(waiting)} of {self.size} are); the end of the log of {waiting[0].title}, "
+                f"{waiting[0].log}:\n{waiting[0].log_tail()}"
+            ) from None
 
     async def call(
         self, method: str, arguments: Sequence[object] | None = None, *, timeout_s: float | None = None
@@ -299,17 +298,14 @@ class GroupOfWorkers:
         await asyncio.gather(*(worker.stop() for worker in self._workers))
         self._is_closed.set()
 
-    async def _all(self, calls: Sequence[Coroutine[None, None, ResultT]]) -> list[ResultT]:
-        tasks = [asyncio.create_task(call) for call in calls]
+    async def _all(self, calls: Sequence[Coroutine[object, object, object]]) -> list[object]:
         try:
-            return list(await asyncio.gather(*tasks))
+            return await gather_or_cancel(*calls)
         except WorkerError as error:
             # The other ranks wait for the failed one in collective operations, so no worker is usable any more.
             cause = await self._cause(error)
             await self.close()
             raise cause from (error if cause is not error else None)
-        finally:
-            await cancel_all(tasks)
 
     async def _cause(self, error: WorkerError) -> WorkerError:
         """Return the death behind an error: a worker may report a lost peer before the peer's end is known."""

@@ -248,6 +248,8 @@ class Isolated:
         self._idle: list[RewardWorker] = []
         self._all: set[RewardWorker] = set()
         self._ever_ready = self._closed = False
+        # The caller's thread may have a running event loop, so another thread awaits label checks.
+        self._label_thread, self._label_loop = ThreadPoolExecutor(1), asyncio.Runner()
 
     async def start(self) -> None:
         """Start one worker, to find a broken plugin before any sample needs it; raises StartError for one."""
@@ -267,17 +269,27 @@ class Isolated:
             verdicts = [failure.verdict() for _ in samples]
         return verdicts[0] if isinstance(subject, Sample) else verdicts
 
-    async def check_label(self, sample: Sample) -> str | None:
+    def check_label(self, sample: Sample) -> str | None:
         """Return the result of the reward's `check_label`; None if it has none. Statistics leave the call out.
 
         Raises:
             CallFailure: the call failed.
+            StartError: the very first worker could not be started.
         """
-        (verdict,) = await self._verdicts([sample], None)
+        call = self._verdicts([sample], None)
+        try:
+            (verdict,) = self._label_thread.submit(self._label_loop.run, call).result()
+        except CallFailure as failure:
+            if failure.reason == "timeout":
+                return "its check took longer than the reward's time limit"
+            raise
         return verdict.reason if isinstance(verdict, Unscored) else None
 
     def close(self) -> None:
         """Kill every worker; calls in progress fail. Idempotent."""
+        if not self._closed:
+            self._label_thread.submit(self._label_loop.close)
+            self._label_thread.shutdown()
         self._closed = True
         self._idle.clear()
         while self._all:
@@ -437,15 +449,7 @@ def check_label(reward: object, sample: Sample) -> str | None:
         StartError: the reward's worker cannot be started.
     """
     reward = reward.called if isinstance(reward, OnLoop) else reward
-    if not isinstance(reward, Isolated):
-        return check_label_result(reward.check_label(sample)) if isinstance(reward, ChecksLabels) else None
-    with ThreadPoolExecutor(1) as thread:  # the caller's thread may have a running event loop
-        try:
-            return thread.submit(asyncio.run, reward.check_label(sample)).result()
-        except CallFailure as failure:
-            if failure.reason == "timeout":
-                return "its check took longer than the reward's time limit"
-            raise
+    return check_label_result(reward.check_label(sample)) if isinstance(reward, ChecksLabels) else None
 
 
 def may_check_labels(spec: CallSpec[object]) -> bool:

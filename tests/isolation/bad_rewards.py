@@ -32,11 +32,6 @@ def sleeps(sample: Sample, ctx: RewardContext) -> Verdict:
     time.sleep(600)
 
 
-def spins(sample: Sample, ctx: RewardContext) -> Verdict:
-    while True:
-        pass
-
-
 def spins_in_c(sample: Sample, ctx: RewardContext) -> Verdict:
     return Score(float(9**9**9))
 
@@ -56,12 +51,6 @@ def exits(sample: Sample, ctx: RewardContext) -> Verdict:
 
 def says_exit(sample: Sample, ctx: RewardContext) -> Verdict:
     sys.exit("enough")
-
-
-def segfaults(sample: Sample, ctx: RewardContext) -> Verdict:
-    import ctypes
-
-    ctypes.string_at(0)
 
 
 def kills_itself(sample: Sample, ctx: RewardContext) -> Verdict:
@@ -165,33 +154,16 @@ def counts(sample: Sample, ctx: RewardContext) -> Verdict:
     return Score(float(CALLS))
 
 
-SHORT = {"timeout_s": 0.4}
-for function in (
-    length,
-    exits,
-    says_exit,
-    kills_itself,
-    shell_bomb,
-    forks_and_both_return,
-    prints,
-    prints_and_fails,
-    writes_to_every_descriptor,
-    closes_every_descriptor,
-    answers_at_length,
-    changes_its_sample,
-    sets_an_alarm,
-    returns_none,
-    counts,
-    dies_at_one,
-):
-    globals()[f"{function.__name__}_spec"] = offer(function)
-for function in (sleeps, spins_in_c, swallows):
-    globals()[f"{function.__name__}_spec"] = offer(function, **SHORT)
-eats_memory_spec = offer(eats_memory, memory_mb=128)
-forks_without_end_spec = offer(forks_without_end, memory_mb=1 << 14)  # or that is what it meets first
-shares_memory_spec = offer(shares_memory, memory_mb=256)
-child_eats_memory_spec = offer(child_eats_memory, memory_mb=256)
-reads_tokens_spec = offer(reads_tokens)
 reads_tokens_declared = offer(reads_tokens, fields=(*LIGHT_FIELDS, "tokens"))
-awaits_spec = offer(awaits, isolation=Isolation.PROCESS)
 many_spec = offer(length, max_concurrency=2)
+LIMITS: dict[str, dict[str, object]] = {
+    **{name: {"timeout_s": 0.4} for name in ("sleeps", "spins_in_c", "swallows")},
+    "eats_memory": {"memory_mb": 128},
+    "forks_without_end": {"memory_mb": 1 << 14},  # or that is what it meets first
+    "shares_memory": {"memory_mb": 256},
+    "child_eats_memory": {"memory_mb": 256},
+    "awaits": {"isolation": Isolation.PROCESS},
+}
+for name, function in [*globals().items()]:
+    if getattr(function, "__module__", "") == __name__ and "ctx" in getattr(function, "__annotations__", ()):
+        globals()[f"{name}_spec"] = offer(function, **LIMITS.get(name, {}))
