@@ -74,13 +74,13 @@ class AdvantageSpec(Spec[Advantage]):
     also_chosen_by: ClassVar[str] = "advantage_estimator"
 
     uses_kl_penalty: bool = False
-    """Whether it subtracts `kl_penalty_T` from the rewards. If not, `kl_coef` is rejected."""
+    """Whether it subtracts `kl_penalty_T` from the rewards; `kl_coef` needs it."""
     reward_keys: Callable[[Settings], Sequence[str]] = lambda settings: ()
     """Reward parts that it reads, from `columns_S["reward/KEY"]`: KEY is `NAME`, `NAME/COMPONENT` or a dict's key."""
     token_columns: Sequence[str] = ()
-    """Columns that it reads from `columns_T`. A run is rejected if no batch transform makes one of them."""
+    """Columns that it reads from `columns_T`; batch transforms must make them."""
     compares_samples: Callable[[Settings], bool] = lambda settings: False
-    """Whether a sample alone in its group has advantage 0. If so, `n_samples_per_prompt = 1` is rejected."""
+    """Whether a sample alone in its group has advantage 0, so that `n_samples_per_prompt` must be over 1."""
     uses_values: bool = False
     """Whether it needs a critic: it reads `values_T` and is a `ValueAdvantage`."""
 

@@ -254,7 +254,7 @@ class BufferSpec(Spec[Buffer]):
 
     role: ClassVar[str] = "buffer"
     uses_buffer_filter: bool = False
-    """Whether it uses the run's buffer filter. If not, selecting one is rejected."""
+    """Whether it uses the run's buffer filter."""
     replay: Callable[..., Replay] = lambda settings: Replay()
     """`replay(settings)`: how often it returns one group; once by default."""
 

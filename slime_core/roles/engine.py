@@ -199,7 +199,7 @@ class EngineSpec(Spec[Engine]):
     transports: tuple[str, ...] = ()
     """Names of supported transports, best first; `ANY_RECEIVER` for any that brings a receiver."""
     bf16: bool = False
-    """Whether it can compute in bf16. If not, `bf16 = true` is rejected."""
+    """Whether it can compute in bf16."""
     releases: MemoryTags = frozenset()
     """Memory that it can release while ranks train; a non-empty set requires `ReleasesMemory`."""
     gives: frozenset[Extra] = frozenset()
@@ -219,6 +219,6 @@ class EngineSpec(Spec[Engine]):
     needs: Callable[[Settings], Needs] = lambda settings: Needs()
     """Resources of each worker; the engine requests the same from its launcher."""
     check: Callable[[Settings, EngineUse], None] | None = None
-    """Checks, before anything starts, that these settings can do what the run needs; raises ConfigError if not."""
+    """Raises ConfigError, before anything starts, if these settings cannot do what the run needs."""
     explain: Callable[[Settings, Mapping[str, object]], str] | None = None
     """One sentence for `slime plan` about the engine, from its settings and the model's config.json."""

@@ -114,11 +114,11 @@ class GeneratorSpec(Spec[Generator]):
     gives: frozenset[Extra] = frozenset()
     """Extras that its samples carry with any engine."""
     text_only: bool = False
-    """Whether it sends only text to engines. If so, prompts with images, videos or audio are rejected."""
+    """Whether it sends only text to engines, no images, videos or audio."""
     scores: bool = True
     """Whether it may set its samples' rewards itself. If not, an estimator can read only rewards that the run chose."""
     renders_prompts: bool = False
-    """Whether it renders the chat template itself. If so, `apply_chat_template` is rejected."""
+    """Whether it renders the chat template itself, so that the run must not set `apply_chat_template`."""
 
     def concurrency_of(self, settings: Settings) -> int | None:
         """Most concurrent samples with these settings."""

@@ -187,5 +187,4 @@ class LauncherSpec(Spec[Launcher]):
 
     role: ClassVar[str] = "launcher"
     check: Callable[[Settings, Sequence[WorkerGroupSpec]], None] | None = None
-    """Checks, before anything starts, that its software is installed and the groups fit; raises ConfigError if not.
-    Target and arguments of the groups are not known yet."""
+    """Raises ConfigError, before anything starts, if software is missing or the groups, without targets, do not fit."""

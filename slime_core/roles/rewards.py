@@ -17,10 +17,9 @@ import functools
 import inspect
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, fields
-from functools import update_wrapper
-from typing import ClassVar, Protocol, get_type_hints, runtime_checkable
+from typing import ClassVar, Protocol, Self, get_type_hints, runtime_checkable
 
-from slime_core.roles.spec import Settings, Setup, Spec, Stability, _RoleT
+from slime_core.roles.spec import Settings, Spec, Stability, _RoleT
 from slime_core.sample import Group, Sample
 from slime_core.score import Verdict
 
@@ -264,20 +263,15 @@ class RewardSpec(CallSpec[Reward]):
         name: str,
         function: Callable[[Sample, RewardContext], Verdict | float | Coroutine[object, object, Verdict | float]],
         summary: str = "",
-    ) -> "RewardSpec":
-        """A spec for a plain `def` or `async def` without settings.
+    ) -> Self:
+        """A spec of a plain `def` or `async def` without settings.
 
         Raises:
             TypeError: it cannot be called as a reward; the message helps with functions of TRL, verl and others.
         """
         if (why := signature_error(function, getattr(function, "__name__", name), "reward")) is not None:
             raise TypeError(why)
-
-        def factory(settings: Settings, setup: Setup) -> Reward:
-            return function  # type: ignore[return-value]  # parameter names are the caller's own
-
-        # Keep the function's origin for display, not this factory's.
-        return cls(name, update_wrapper(factory, function, updated=()), summary=summary)
+        return super().from_function(name, function, summary)
 
 
 # Group reward: scores the finished samples of one group together: rankings, majority votes, pairwise judges.

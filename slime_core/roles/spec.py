@@ -19,9 +19,11 @@ from dataclasses import dataclass, field
 from types import UnionType
 from typing import (
     Annotated,
+    Any,
     ClassVar,
     Generic,
     Protocol,
+    Self,
     TypeVar,
     Union,
     cast,
@@ -175,7 +177,7 @@ _RoleT = TypeVar("_RoleT", covariant=True)
 
 @dataclass(frozen=True)
 class Spec(Generic[_RoleT]):
-    """One registered choice of a role."""
+    """One registered choice of a role. A run that needs more than a spec declares is rejected before it starts."""
 
     role: ClassVar[str] = ""
     """Name of the role, as `slime plan` and the run file write it."""
@@ -231,6 +233,13 @@ class Spec(Generic[_RoleT]):
             for what, key in named:
                 if key not in self.model.model_fields:
                     raise ValueError(f"{self._label}: {what} names {key!r}, which is none of its settings")
+
+    @classmethod
+    def from_function(cls, name: str, function: Callable[..., Any], summary: str = "") -> Self:
+        """A spec whose factory returns this function, without settings."""
+        # Keep the function's origin for display, not this factory's.
+        factory: Callable[..., Any] = functools.update_wrapper(lambda settings, setup: function, function, updated=())
+        return cls(name, factory, summary=summary)
 
     @property
     def is_late(self) -> bool:

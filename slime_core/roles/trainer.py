@@ -356,13 +356,6 @@ class ClosesRank(Protocol):
         """Called once the run is over and the rank idle, before its process ends; not called for a killed process."""
 
 
-class TrainerFactory(Protocol):
-    """Builds one rank; called inside the rank's process."""
-
-    def __call__(self, rank: int, world_size: int, setup: RankSetup) -> TrainerRank:
-        """Return the rank."""
-
-
 @dataclass(frozen=True, slots=True)
 class TrainerUse:
     """What is known, before anything starts, of a run's demands on its trainer."""
@@ -391,23 +384,23 @@ class TrainerSpec(Spec[TrainerRank]):
     needs: Callable[[Settings], Needs] = lambda settings: Needs()
     """Resources of each rank with these settings."""
     check: Callable[[Settings, TrainerUse], None] | None = None
-    """Checks, before anything starts, that these settings can do what the run needs; raises ConfigError if not."""
+    """Raises ConfigError, before anything starts, if these settings cannot do what the run needs."""
     preload: tuple[str, ...] = ()
     """Slow modules to import once for all ranks; their import must start no thread."""
     companions: frozenset[Companion] = frozenset()
-    """Companion models that it supports; others are rejected."""
+    """Companion models that it supports."""
     bf16: bool = False
-    """Whether it can compute in bf16. If not, `bf16 = true` is rejected."""
+    """Whether it can compute in bf16."""
     reads: Callable[[Settings], frozenset[SampleField]] = lambda settings: frozenset()
-    """Sample fields that it needs in `TrainBatch.fields_S`. A run is rejected if engine and generator lack one."""
+    """Sample fields that it needs in `TrainBatch.fields_S`, from engine or generator."""
     releases: MemoryTags = frozenset()
     """Memory that its ranks can release while engines generate; a non-empty set requires `RankReleasesMemory`."""
     loads_without_hf: bool = False
-    """Whether `load` works without `hf/`. If not, `checkpoint_hf = false` is rejected."""
+    """Whether `load` works without `hf/` (`checkpoint_hf = false`)."""
     resets_optimizer: bool = False
-    """Whether it supports `Optim.reset_optimizer_states`. If not, that key is rejected."""
+    """Whether it supports `Optim.reset_optimizer_states`."""
     keeps_train_data: bool = False
-    """Whether it writes its training data to `RankSetup.train_data`. If not, that option is rejected."""
+    """Whether it writes its training data to `RankSetup.train_data`."""
     workers_key: str = ""
     """Name of the setting that receives `actor_num_nodes` times `actor_num_gpus_per_node`; "" rejects those keys."""
 

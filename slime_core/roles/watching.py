@@ -12,7 +12,6 @@ Example:
 import enum
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import update_wrapper
 from pathlib import Path
 from typing import ClassVar, Protocol, runtime_checkable
 
@@ -29,7 +28,7 @@ from slime_core.roles.engine import EngineSpec
 from slime_core.roles.generator import GeneratorSpec
 from slime_core.roles.launcher import LauncherSpec
 from slime_core.roles.rewards import GroupRewardSpec, RewardShaperSpec, RewardSpec
-from slime_core.roles.spec import Settings, Setup, Spec, Stability
+from slime_core.roles.spec import Setup, Spec, Stability
 from slime_core.roles.trainer import TrainerSpec
 from slime_core.roles.weights import TransportSpec
 from slime_core.sample import Json
@@ -106,16 +105,6 @@ class CheckSpec(Spec[Check]):
     role: ClassVar[str] = "check"
     many: ClassVar[bool] = True
     selectable: ClassVar[bool] = False
-
-    @classmethod
-    def from_function(cls, name: str, function: Check, summary: str = "") -> "CheckSpec":
-        """A spec for a plain function without settings."""
-
-        def factory(settings: Settings, setup: Setup) -> Check:
-            return function
-
-        # Keep the function's origin for display, not this factory's.
-        return cls(name, update_wrapper(factory, function, updated=()), summary=summary)
 
 
 # ForeignName: another framework's name of a key or a flag. A user who types it learns the name here.

@@ -6,7 +6,6 @@ It rebuilds the plugin from entry points in this process, so calls carry plain d
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
 
 import torch
 
@@ -25,8 +24,8 @@ from slime_core.roles import (
     StepResult,
     TracksVersions,
     TrainBatch,
-    TrainerFactory,
     TrainerRank,
+    TrainerSpec,
     WeightChannel,
     WeightSender,
     WeightSlot,
@@ -42,12 +41,12 @@ class RankHost:
         """Find the trainer's plugin and build the rank; ranks of other machines meet at the first one's."""
         if place is not None and (place.nodes > 1 or place.address != LOOPBACK):
             setup = replace(setup, rendezvous=f"tcp://{place.rendezvous}")
-        spec = discover_in_worker(setup.plugins, f"trainer {rank}").find(trainer.role, trainer.name).spec
+        spec = discover_in_worker(setup.plugins, f"trainer {rank}").find(TrainerSpec, trainer.name).spec
         self._number, self._size, self._plugin = rank, size, trainer.plugin
         self._channel: WeightChannel | None = None
         self._sender: WeightSender | None = None
         self._batches: Sequence[TrainBatch] = ()
-        self._rank: TrainerRank = cast(TrainerFactory, spec.factory)(rank, size, setup)
+        self._rank: TrainerRank = spec.factory(rank, size, setup)
 
     def weight_slots(self) -> Sequence[WeightSlot]:
         """Name, shape and dtype of every weight."""

@@ -39,7 +39,6 @@ from slime_core.roles import (
     Settings,
     StepResult,
     TrainBatch,
-    TrainerFactory,
     TrainerRank,
     TrainerSpec,
     WorkerGroup,
@@ -342,7 +341,7 @@ class TrainerContract(RoleContract[TrainerSpec]):
     def _rank(self) -> TrainerRank:
         need_torch(and_train=True)
         try:
-            return cast(TrainerFactory, self.spec.factory)(0, 1, self.rank_setup())
+            return self.spec.factory(0, 1, self.rank_setup())
         except (ConfigError, ModelError) as error:
             if not self.automatic:
                 raise
