@@ -163,7 +163,7 @@ class RolloutStats:
     def add_samples(self, groups: Iterable[RunGroup]) -> None:
         """Count the verdicts on groups, and record what their generators measured."""
         for group in groups:
-            for execution in group.executions:
+            for execution in group.executions.values():
                 for metric, verdict in ((m, v) for each in execution.scored for m, v in each.verdicts.items()):
                     if isinstance(verdict, Score):
                         self._rewards[metric].append(verdict.value)

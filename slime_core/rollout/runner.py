@@ -12,7 +12,7 @@ import asyncio
 import logging
 from array import array
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from itertools import groupby
 from operator import attrgetter
 
@@ -146,21 +146,23 @@ class Purpose:
     """Replaces the run's rewards."""
     budget: ErrorBudget | None = None
     """Counts failures while other samples still run."""
+    on_generated: Callable[[], None] = lambda: None
+    """Called whenever a generated sample has freed its slot."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class RunGroup:
     """A drawn group and the executions of its samples."""
 
     drawn: Group
     """The group as the data source returned it."""
-    executions: Sequence[Execution]
-    """One execution per drawn sample, in their order."""
+    executions: dict[int, Execution] = field(default_factory=dict)
+    """Finished executions by the position of their drawn sample; in this order once all have finished."""
 
     @property
     def scored(self) -> list[ScoredSample]:
         """All finished samples."""
-        return [scored for each in self.executions for scored in each.scored]
+        return [scored for each in self.executions.values() for scored in each.scored]
 
     @property
     def is_interrupted(self) -> bool:
@@ -182,10 +184,8 @@ class SampleRunner:
         self._slots = Slots(policy.max_concurrency)
         self._logged: set[str] = set()
 
-    async def run(
-        self, groups: Sequence[Group], purpose: Purpose, freed: Callable[[], None] | None = None
-    ) -> list[RunGroup]:
-        """Run all samples of drawn groups concurrently; calls `freed` whenever a generated sample frees its slot.
+    async def run(self, groups: Sequence[Group], purpose: Purpose) -> list[RunGroup]:
+        """Run all samples of drawn groups concurrently.
 
         Raises:
             RolloutError: a sample failed and the policy is to raise, or too many failed for the budget.
@@ -193,51 +193,37 @@ class SampleRunner:
             WorkerError: the engine has failed for good.
             ConfigError: no sample can be generated with the settings of a generator.
         """
-        made: list[dict[int, Execution]] = [{} for _ in groups]
-        ran = await gather_or_cancel(
-            *(
-                self._run(group, place, purpose, executions, freed)
-                for group, executions in zip(groups, made, strict=True)
-                for place in range(len(group.samples))
-            )
+        runs = [RunGroup(group) for group in groups]
+        await gather_or_cancel(
+            *(self._run(run, place, purpose) for run in runs for place in range(len(run.drawn.samples)))
         )
-        in_order = iter(ran)
-        return [RunGroup(group, [next(in_order) for _ in group.samples]) for group in groups]
+        return runs
 
-    async def _run(
-        self,
-        group: Group,
-        place: int,
-        purpose: Purpose,
-        executions: dict[int, Execution],
-        freed: Callable[[], None] | None,
-    ) -> Execution:
-        """Run one drawn sample and add it to its group's `executions`; the last one also runs the group rewards."""
-        scoring = purpose.scoring or self._choices.scoring
+    async def _run(self, run: RunGroup, place: int, purpose: Purpose) -> None:
+        """Run one drawn sample; the last one of its group also runs the group rewards."""
+        group, budget = run.drawn, purpose.budget
         with self.in_flight.track(group.id, group.samples[place].index, evaluation=purpose.evaluation) as state:
-            own = executions[place] = await self._run_alone(group, place, purpose, state, freed)
-            if purpose.budget is not None:
-                purpose.budget.add(own.failure)
-            if len(executions) == len(group.samples):
-                unclosed = [each for _, each in sorted(executions.items()) if not each.is_closed]
-                scored = [each for each in unclosed if each.failure is None]
-                if unclosed and scoring.group_rewards:
-                    await score_group(
-                        unclosed, scoring.group_rewards, self._context(purpose, *group.id, "group_reward")
-                    )
-                for each in unclosed:
-                    self._close(each)
-                for each in scored:
-                    if purpose.budget is not None and each.failure is not None:
-                        purpose.budget.fail(each.failure)
-            return own
+            execution = run.executions[place] = await self._run_alone(group, place, purpose, state)
+            if budget is not None:
+                budget.add(execution.failure)
+            if len(run.executions) < len(group.samples):
+                return
+            run.executions = dict(sorted(run.executions.items()))
+            unclosed = [each for each in run.executions.values() if not each.is_closed]
+            scored = [each for each in unclosed if each.failure is None]
+            group_rewards = (purpose.scoring or self._choices.scoring).group_rewards
+            if unclosed and group_rewards:
+                await score_group(unclosed, group_rewards, self._context(purpose, *group.id, "group_reward"))
+            for each in unclosed:
+                self._close(each)
+            for each in scored:
+                if budget is not None and each.failure is not None:
+                    budget.fail(each.failure)
 
     def _context(self, purpose: Purpose, *named: str | int) -> RewardContext:
         return RewardContext(purpose.rollout_id, purpose.evaluation, derive_seed(self._policy.seed, *named))
 
-    async def _run_alone(
-        self, group: Group, place: int, purpose: Purpose, state: SampleInFlight, freed: Callable[[], None] | None
-    ) -> Execution:
+    async def _run_alone(self, group: Group, place: int, purpose: Purpose, state: SampleInFlight) -> Execution:
         """Generate and score one sample; closes the execution if the row chose its reward."""
         drawn = group.samples[place]
         generator = self._choices.generator_of(drawn) or purpose.generator or self._choices.generator
@@ -246,11 +232,8 @@ class SampleRunner:
         want = frozenset[Extra]() if purpose.evaluation else self._policy.want
         calls = Calls(self.engine, self._policy, purpose.sampling, (group.id, drawn.index or 0, state), want)
         made = await self._generate(fresh_copy(drawn), generator, purpose, calls)
-        reported = [] if isinstance(made, Failure) else [each.non_generation_time for each in made]
-        non_generation_s = max(reported, default=0.0) or calls.non_generation_s
-        measured = {f"{generator.name}/{name}": each for name, each in calls.measured.items()}
-        if freed is not None:
-            freed()
+        non_generation_s = calls.non_generation_s
+        purpose.on_generated()
         if self._choices.teacher is not None and not purpose.evaluation and not isinstance(made, Failure):
             try:
                 waits_for("teacher")
@@ -259,19 +242,20 @@ class SampleRunner:
                 made = _failure("teacher", error)
         if isinstance(made, Failure):
             # The generator may have left its sample in any state: use a fresh copy.
-            failed = Execution([fresh_copy(drawn)], failure=made)
-            failed.measured, failed.non_generation_s = measured, non_generation_s
-            return self._close(failed)
-        scoring = purpose.scoring or self._choices.scoring
-        if own_reward is not None:
-            scoring = Scoring([own_reward], keeps_parts=scoring.keeps_parts)
-        if not scoring.reads_own and any(each.reward is not None for each in made):
-            self._warn_once(ENVIRONMENT, UNUSED, generator.name, generator.plugin)
-        context = self._context(purpose, *group.id, drawn.index or 0, "reward")
-        execution = await score_execution(made, scoring, context)
-        execution.measured, execution.non_generation_s = measured, non_generation_s
+            execution = Execution([fresh_copy(drawn)], failure=made)
+        else:
+            non_generation_s = max(each.non_generation_time for each in made) or non_generation_s
+            scoring = purpose.scoring or self._choices.scoring
+            if own_reward is not None:
+                scoring = Scoring([own_reward], keeps_parts=scoring.keeps_parts)
+            if not scoring.reads_own and any(each.reward is not None for each in made):
+                self._warn_once(ENVIRONMENT, UNUSED, generator.name, generator.plugin)
+            context = self._context(purpose, *group.id, drawn.index or 0, "reward")
+            execution = await score_execution(made, scoring, context)
+        execution.non_generation_s = non_generation_s
+        execution.measured = {f"{generator.name}/{name}": each for name, each in calls.measured.items()}
         raises = execution.failure is not None and self._policy.reward_on_error is RewardOnError.RAISE
-        if own_reward is not None or raises:
+        if isinstance(made, Failure) or own_reward is not None or raises:
             self._close(execution)  # raises at once, not only when its group is done
         return execution
 
@@ -315,7 +299,7 @@ class SampleRunner:
         except Exception as error:
             return _failure("generator", error)
 
-    def _close(self, execution: Execution) -> Execution:
+    def _close(self, execution: Execution) -> None:
         """Close an execution, apply the policy to its failed samples, and log the first failure of each kind."""
         for sample, failure in ((each.sample, each.failure) for each in execution.close()):
             if failure is None:
@@ -326,7 +310,6 @@ class SampleRunner:
             sample.remove_sample = True
             lines = traceback_text(failure.cause)
             self._warn_once(failure.reason, "%s failed (%s): %s%s", where, failure.reason, failure.detail, lines)
-        return execution
 
     def _warn_once(self, what: str, text: str, *arguments: object) -> None:
         if what not in self._logged:

@@ -463,8 +463,8 @@ class ContinuousScheduler(Scheduler):
 
     async def _fly(self, group: Group, version: int) -> None:
         try:
-            purpose = Purpose(self._collected, False, self.policy.sampling)
-            ran = (await self.runner.run([group], purpose, self._freed))[0]
+            purpose = Purpose(self._collected, False, self.policy.sampling, on_generated=self._freed)
+            (ran,) = await self.runner.run([group], purpose)
             if ran.is_interrupted:
                 del self._flights[ran.drawn.id]
                 self._source.add([group])
@@ -481,7 +481,7 @@ class ContinuousScheduler(Scheduler):
 
     async def _finish(self, ran: RunGroup, version: int) -> None:
         self._stats.add_samples([ran])
-        for execution in ran.executions:
+        for execution in ran.executions.values():
             self._stats.errors.add(execution.failure)
         kept = RolloutStats("")
         short = self._waiting_for is not None and len(self._ready) < self._waiting_for
@@ -581,22 +581,23 @@ async def evaluate(scheduler: Scheduler, sets: Sequence[EvalSet], *, rollout_id:
         RolloutError: more than `max_error_rate` of a data set's samples failed.
         WorkerError: the engine has failed for good.
     """
-    runner, limit = scheduler.runner, scheduler.policy.max_error_rate
-    all_stats = [RolloutStats(f"evaluation of {each.name}") for each in sets]
-    calls = []
-    for each, stats in zip(sets, all_stats, strict=True):
-        stats.errors.expect(sum(len(group.samples) for group in each.groups), limit)
-        purpose = Purpose(rollout_id, True, each.sampling, each.generator, each.scoring, stats.errors)
-        calls.append(runner.run(each.groups, purpose))
-    ran = await gather_or_cancel(*calls)
-    samples: dict[str, Sequence[Sample]] = {}
-    metrics: dict[str, float] = {}
-    for each, stats, groups in zip(sets, all_stats, ran, strict=True):
-        stats.add_samples(groups)
-        stats.errors.check(limit)
-        samples[each.name] = [scored.sample for group in groups for scored in group.scored]
-        for sample in samples[each.name]:
-            sample.freeze()
-        metrics |= measured_metrics(f"eval/{each.name}/", stats.measured) | evaluation_metrics(each.name, groups)
-        await scheduler.emit(SamplesDone(rollout_id, samples[each.name], evaluation=True))
-    return EvalResult(samples, metrics)
+    results = await gather_or_cancel(*(_evaluate_set(scheduler, each, rollout_id) for each in sets))
+    for samples, _ in results:
+        await scheduler.emit(SamplesDone(rollout_id, samples, evaluation=True))
+    return EvalResult(
+        {each.name: samples for each, (samples, _) in zip(sets, results, strict=True)},
+        {name: value for _, metrics in results for name, value in metrics.items()},
+    )
+
+
+async def _evaluate_set(scheduler: Scheduler, each: EvalSet, rollout_id: int) -> tuple[list[Sample], dict[str, float]]:
+    stats, limit = RolloutStats(f"evaluation of {each.name}"), scheduler.policy.max_error_rate
+    stats.errors.expect(sum(len(group.samples) for group in each.groups), limit)
+    purpose = Purpose(rollout_id, True, each.sampling, each.generator, each.scoring, stats.errors)
+    groups = await scheduler.runner.run(each.groups, purpose)
+    stats.add_samples(groups)
+    stats.errors.check(limit)
+    samples = [scored.sample for group in groups for scored in group.scored]
+    for sample in samples:
+        sample.freeze()
+    return samples, measured_metrics(f"eval/{each.name}/", stats.measured) | evaluation_metrics(each.name, groups)

@@ -116,7 +116,7 @@ def test_time_in_tools_is_told_where_there_was_any() -> None:
     expected = {f"{name}mean": 2.0, f"{name}max": 5.0, f"{name}min": 0.0, f"{name}median": 1.0}
     for seconds, found in (([0.0, 1.0, 5.0], expected), ([0.0], {})):
         stats, group = RolloutStats("rollout 0"), Group(GroupId("x", 0, 0, 0), [])
-        stats.add_samples([RunGroup(group, [in_tools(each) for each in seconds])])
+        stats.add_samples([RunGroup(group, dict(enumerate(map(in_tools, seconds))))])
         assert stats.metrics() == found
 
 
