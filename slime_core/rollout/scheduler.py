@@ -84,11 +84,6 @@ class Scheduler(ABC):
         self._source, self._group_filter = parts.source, parts.group_filter
         self._sample_filters = parts.sample_filters
 
-    @property
-    def waiting_for(self) -> str:
-        """Return what the samples in flight wait for, as "engine: 37 samples"."""
-        return self.runner.in_flight.text
-
     @abstractmethod
     async def collect(self, rollout_id: int, want: int) -> RolloutResult:
         """Return at least `want` kept groups.

@@ -280,7 +280,7 @@ class Loop(BaseLoop):
         await session.emit(RolloutStart(self.rollout_id, session.served_version))
         session.source.rollout_id = self.rollout_id
         each = self._config.rollout.n_samples_per_prompt
-        self._display.phase(f"{want} groups of {each} samples", lambda: session.scheduler.waiting_for)
+        self._display.phase(f"{want} groups of {each} samples", lambda: session.scheduler.runner.in_flight.text)
         result = await session.scheduler.collect(self.rollout_id, want)
         await session.emit(RolloutEnd(self.rollout_id, result.kept, result.dropped, result.metrics))
         return result
