@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,12 +15,22 @@ from torch.distributed.rendezvous import rendezvous
 from slime_core.batching.prepare import Preparation
 from slime_core.batching.split import split_step
 from slime_core.errors import ContractError, NonFiniteError, PluginError
-from slime_core.roles import Choice, Draw, Place, PluginSet, StepResult, TrainBatch, WeightChannel, file_rendezvous
+from slime_core.roles import (
+    Choice,
+    Draw,
+    Place,
+    PluginSet,
+    StepResult,
+    TrainBatch,
+    WeightChannel,
+    WeightSlot,
+    file_rendezvous,
+)
 from slime_core.sample import Group, GroupId, Sample
 from slime_local.settings import LocalTrainerSettings
 from slime_testing.tensors.algorithm import Ranks
 from slime_train import ServedWeights, fail_on_all_ranks
-from slime_train.rank_host import RankHost
+from slime_train.rank_host import RankHost, checked_buckets
 from slime_train.share import token_weights
 from tests.channels import flat, opened
 from tests.ranks import rank_setup
@@ -118,25 +129,33 @@ def slime_trainers():
 '''
 
 
+def own_trainer(host: Hosts, folder: Path, name: str, source: str, **more: object) -> RankHost:
+    """A host of a rank of this trainer, from a module of the project."""
+    (folder / "mine.py").write_text(source)
+    plugins = PluginSet(only=("slime-local",), modules=(f"{folder}/mine.py",))
+    return host(plugins=plugins, trainer=Choice("trainer", name, "mine", LOCAL.settings), **more)
+
+
+def stepping(statement: str) -> str:
+    """`StepsAlone`, with a statement in its constructor."""
+    return STEPS_ALONE.replace("self.save, self.load", f"{statement}; self.save, self.load")
+
+
 def test_a_trainer_that_only_steps_is_named_when_a_loss_is_to_be_measured(host: Hosts, tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text(STEPS_ALONE)
-    plugins = PluginSet(only=("slime-local",), modules=(f"{tmp_path}/mine.py",))
-    answers = host(plugins=plugins, trainer=Choice("trainer", "steps_alone", "mine", LOCAL.settings))
+    answers = own_trainer(host, tmp_path, "steps_alone", STEPS_ALONE)
     with pytest.raises(PluginError, match=r"^trainer StepsAlone cannot evaluate a loss .* leave out eval_prompt_data"):
         answers.measure(batch())
     assert stepped(answers).tokens == 4
 
 
-def test_a_rank_that_has_something_to_close_is_told_of_the_end(host: Hosts, tmp_path: Path) -> None:
-    told = "self.close = lambda: open(f'{__file__}.told', 'x').close()"
-    (tmp_path / "mine.py").write_text(STEPS_ALONE.replace("self.save, self.load", f"{told}; self.save, self.load"))
-    plugins = PluginSet(only=("slime-local",), modules=(f"{tmp_path}/mine.py",))
-    host(plugins=plugins, trainer=Choice("trainer", "steps_alone", "mine", LOCAL.settings)).close()
-    assert (tmp_path / "mine.py.told").exists()
+def test_a_rank_that_has_something_to_close_is_closed(host: Hosts, tmp_path: Path) -> None:
+    source = stepping("self.close = lambda: open(f'{__file__}.closed', 'x').close()")
+    own_trainer(host, tmp_path, "steps_alone", source).close()
+    assert (tmp_path / "mine.py.closed").exists()
 
 
 @pytest.mark.parametrize(
-    ("place", "meeting"),
+    ("place", "url"),
     [
         (Place(0, rendezvous="127.0.0.1:4000"), "file://"),
         (Place(0, address="10.0.0.7", rendezvous="10.0.0.7:4000"), "tcp://10.0.0.7:4000"),
@@ -145,13 +164,11 @@ def test_a_rank_that_has_something_to_close_is_told_of_the_end(host: Hosts, tmp_
     ids=["this machine", "another one", "two nodes"],
 )
 def test_ranks_meet_at_a_file_where_all_are_on_the_drivers_machine(
-    host: Hosts, tmp_path: Path, place: Place, meeting: str
+    host: Hosts, tmp_path: Path, place: Place, url: str
 ) -> None:
-    told = "__import__('pathlib').Path(f'{__file__}.url').write_text(setup.rendezvous)"
-    (tmp_path / "mine.py").write_text(STEPS_ALONE.replace("self.save, self.load", f"{told}; self.save, self.load"))
-    plugins = PluginSet(only=("slime-local",), modules=(f"{tmp_path}/mine.py",))
-    host(plugins=plugins, trainer=Choice("trainer", "steps_alone", "mine", LOCAL.settings), place=place)
-    assert (tmp_path / "mine.py.url").read_text().startswith(meeting)
+    source = stepping("__import__('pathlib').Path(f'{__file__}.url').write_text(setup.rendezvous)")
+    own_trainer(host, tmp_path, "steps_alone", source, place=place)
+    assert (tmp_path / "mine.py.url").read_text().startswith(url)
 
 
 def test_a_checkpoint_may_leave_the_model_out(host: Hosts, tmp_path: Path) -> None:
@@ -161,9 +178,6 @@ def test_a_checkpoint_may_leave_the_model_out(host: Hosts, tmp_path: Path) -> No
     assert [path.name for path in (tmp_path / "saved").iterdir()] == ["optim"]
     second.load(tmp_path / "saved")
     assert torch.equal(published(second, tmp_path, 0), published(first, tmp_path, 1))
-
-
-WHOLE = [("a", torch.ones(2)), ("b", torch.zeros(3, 1))]
 
 
 GATHERING = '''
@@ -181,13 +195,14 @@ class Gathering:
     """A rank whose buckets take all ranks: it notes that they came to the end."""
 
     def __init__(self, rank, world_size, setup):
-        self.buckets = torch.load(f"{__file__}.buckets")
+        pass
 
     def weight_slots(self):
         return [WeightSlot("a", (2,)), WeightSlot("b", (3, 1))]
 
     def weights(self):
-        yield from self.buckets
+        yield "a", torch.ones(2)
+        yield "b", torch.zeros(3, 1)
         Path(f"{__file__}.ended").touch()
 
 
@@ -217,51 +232,27 @@ class Noting(WeightChannel):
         self.sent.append("closed")
 
 
-@dataclass(frozen=True)
-class GatheringHost:
-    """A host of a rank whose buckets take all ranks."""
-
-    answers: RankHost
-    sent: list[str]
-    """Names of the buckets that its sender took; then that it was closed."""
-    note: Path
-
-    @property
-    def ended(self) -> bool:
-        """Whether the buckets came to the end."""
-        return self.note.exists()
-
-
-def gathering(
-    host: Hosts, folder: Path, rank: int, takes: int, buckets: Sequence[tuple[str, torch.Tensor]]
-) -> GatheringHost:
-    (folder / "mine.py").write_text(GATHERING)
-    torch.save(buckets, folder / "mine.py.buckets")
-    plugins = PluginSet(only=("slime-local",), modules=(f"{folder}/mine.py",))
-    answers = host(rank=rank, plugins=plugins, trainer=Choice("trainer", "gathering", "mine", LOCAL.settings))
-    channel = Noting("noting", tuple(answers.weight_slots()), takes, [])
-    answers.connect(channel)
-    return GatheringHost(answers, channel.sent, folder / "mine.py.ended")
-
-
 @pytest.mark.parametrize("rank", [0, 1])
 @pytest.mark.parametrize("takes", [0, 1, 2])
 def test_a_rank_comes_to_the_end_of_its_buckets_whatever_its_sender_takes(
     host: Hosts, tmp_path: Path, rank: int, takes: int
 ) -> None:
-    own = gathering(host, tmp_path, rank, takes, WHOLE)
-    if takes:
-        own.answers.publish((0, ()))
-    else:
-        with pytest.raises(OSError, match="no route"):
-            own.answers.publish((0, ()))
-    assert own.ended
-    own.answers.close()
-    assert own.sent == [*["a", "b"][:takes], "closed"]
+    answers = own_trainer(host, tmp_path, "gathering", GATHERING, rank=rank)
+    channel = Noting("noting", tuple(answers.weight_slots()), takes, [])
+    answers.connect(channel)
+    with nullcontext() if takes else pytest.raises(OSError, match="no route"):
+        answers.publish((0, ()))
+    assert (tmp_path / "mine.py.ended").exists()
+    answers.close()
+    assert channel.sent == [*["a", "b"][:takes], "closed"]
 
 
-@pytest.mark.parametrize(
-    ("buckets", "says"),
+SLOTS = [WeightSlot("a", (2,)), WeightSlot("b", (3, 1))]
+WHOLE = [("a", torch.ones(2)), ("b", torch.zeros(3, 1))]
+
+
+@table(
+    "buckets, says",
     [
         (WHOLE[:1], r"plugin mine, weights\(\): no bucket for b \(3, 1\) float32, and 0 more$"),
         ([WHOLE[0], WHOLE[0]], r"bucket 'a' comes twice$"),
@@ -270,18 +261,14 @@ def test_a_rank_comes_to_the_end_of_its_buckets_whatever_its_sender_takes(
         ([("a", torch.ones(2).half())], r"bucket a is \(2,\) float16; its slot says a \(2,\) float32$"),
     ],
 )
-def test_buckets_that_are_not_the_slots_are_refused(
-    host: Hosts, tmp_path: Path, buckets: list[tuple[str, torch.Tensor]], says: str
-) -> None:
-    own = gathering(host, tmp_path, 0, 1, buckets)
+def test_buckets_that_are_not_the_slots_are_refused(buckets: list[tuple[str, torch.Tensor]], says: str) -> None:
     with pytest.raises(ContractError, match=says):
-        own.answers.publish((0, ()))
+        list(checked_buckets(SLOTS, iter(buckets), plugin="mine", whole=True))
 
 
-def test_another_rank_may_have_less_of_the_weights(host: Hosts, tmp_path: Path) -> None:
-    own = gathering(host, tmp_path, 1, 1, WHOLE[1:])
-    own.answers.publish((0, ()))
-    assert own.ended
+def test_another_rank_may_have_less_of_the_weights() -> None:
+    [(name, _)] = checked_buckets(SLOTS, iter(WHOLE[1:]), plugin="mine", whole=False)
+    assert name == "b"
 
 
 def test_a_plugin_that_the_rank_lacks_is_missed_by_its_name(host: Hosts) -> None:
