@@ -309,9 +309,9 @@ def _teacher_log_probs(sample: Sample, group: Group, ctx: ShapeContext) -> Mappi
         return {TEACHER_COLUMN: sample.teacher_log_probs}
     if sample.reward is not None and not sample.remove_sample and sample.response_length:
         raise ContractError(
-            f"sample {sample.index} of group {sample.group_index} has no teacher_log_probs, which use_opd needs: a "
-            "generator or a batch transform must bring them, or give opd_teacher_model, a teacher that is served, or "
-            "opd_teacher_load, the directory of one that the trainer holds"
+            f"sample {sample.index} of group {sample.group_index} has no teacher_log_probs, which use_opd needs. Let a "
+            "generator or a batch transform set them, or set opd_teacher_model (a served teacher) or opd_teacher_load "
+            "(a teacher in the trainer)"
         )
     return {TEACHER_COLUMN: [0.0] * sample.response_length}
 

@@ -62,9 +62,9 @@ class Shares:
             first = reporting_ranks[share]
             if rank != first and (what := _difference(results[first], results[rank])) is not None:
                 raise ContractError(
-                    f"trainer of plugin {self.plugin}: ranks {first} and {rank} train on share {share} together, and "
-                    f"report different things: {what[0]} is {what[1]} on rank {first} and {what[2]} on rank {rank}; "
-                    "add up, or send to all, what ranks of one replica report"
+                    f"trainer of plugin {self.plugin}: ranks {first} and {rank} compute share {share}, but report "
+                    f"different results: {what[0]} is {what[1]} on rank {first} and {what[2]} on rank {rank}. Sum or "
+                    "broadcast the results among the ranks of a replica"
                 )
         return [results[rank] for rank in reporting_ranks]
 
@@ -205,8 +205,8 @@ def _check_inputs(groups: Sequence[TrainGroup], reads: frozenset[SampleField]) -
                 if getattr(sample, field.value) is not None:
                     raise ContractError(
                         f"sample {sample.index} of group {sample.group_index} has {field.value}, which the trainer "
-                        "does not read: its log-probs would be those of the text alone; choose a trainer whose spec "
-                        f"has SampleField.{field.name} among what it reads, or a generator that does not set it"
+                        "does not read: its log-probs would cover the text alone. Choose a trainer whose spec reads "
+                        f"SampleField.{field.name}, or a generator that does not set it"
                     )
 
 

@@ -122,10 +122,10 @@ class Catalog:
         ]
         if differing:
             raise PluginError(
-                "the plugins differ from those of the process that started this one:\n  "
+                "the plugins differ from the plugins of the process that started this one:\n  "
                 + "\n  ".join(differing)
                 + "\n"
-                "Install the same versions wherever the run has processes."
+                "Install the same versions on every machine of the run."
             )
 
     @property

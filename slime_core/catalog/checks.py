@@ -371,7 +371,7 @@ def check_drawn(returned: object, *, plugin: str, count: int) -> list[Group]:
     ids = [group.id for group in returned]
     if len(set(ids)) < count:
         twice = next(each for each in ids if ids.count(each) > 1)
-        raise ContractError(f"{where}: drew group {twice} twice; every draw is a group of its own (GroupId.draw)")
+        raise ContractError(f"{where}: drew group {twice} twice; each draw needs its own GroupId (GroupId.draw)")
     return returned
 
 

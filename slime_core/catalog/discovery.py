@@ -197,7 +197,7 @@ def installed_candidates() -> list[PluginStatus]:
     """Every entry point of the group: the core's first, then by distribution and name."""
     try:
         candidates = list(map(_of_entry, importlib.metadata.entry_points(group=GROUP)))
-    except Exception:  # one malformed entry_points.txt, of whatever package; Python does not say which
+    except Exception:  # any package may have a malformed entry_points.txt; Python does not say which
         candidates = [each for dist in importlib.metadata.distributions() for each in _of_distribution(dist)]
     return sorted(candidates, key=lambda each: (each.dist != CORE, each.dist, each.name, each.origin))
 

@@ -182,9 +182,9 @@ def test_what_a_trainer_does_not_read_is_left_behind_unless_it_is_part_of_the_in
     with pytest.raises(ContractError) as raised:
         split([group], 1)
     assert str(raised.value) == (
-        "sample 1 of group 0 has multimodal_train_inputs, which the trainer does not read: its log-probs would be "
-        "those of the text alone; choose a trainer whose spec has SampleField.MULTIMODAL_TRAIN_INPUTS among what it "
-        "reads, or a generator that does not set it"
+        "sample 1 of group 0 has multimodal_train_inputs, which the trainer does not read: its log-probs would "
+        "cover the text alone. Choose a trainer whose spec reads SampleField.MULTIMODAL_TRAIN_INPUTS, or a generator "
+        "that does not set it"
     )
     group.samples[1].reward = None  # not trained on
     assert split([group], 1)[0].fields_S == {}
@@ -342,7 +342,7 @@ def test_of_ranks_that_agree_one_is_heard() -> None:
     ],
 )
 def test_ranks_of_a_share_that_differ_are_named_with_the_first_difference(other: StepResult, says: str) -> None:
-    with pytest.raises(ContractError, match=rf"plugin mega: ranks 1 and 3 train on share 1 together.*: {says}; "):
+    with pytest.raises(ContractError, match=rf"plugin mega: ranks 1 and 3 compute share 1, .*: {says}\. "):
         of(0, 1, 0, 1).merged([OTHER, RESULT, OTHER, other])
 
 

@@ -55,7 +55,7 @@ def slime_rewards() -> Iterable[RewardSpec]:
         "served_judge",
         lambda settings, setup: resolve_name("slime_train.judge:Judge")(settings, setup),
         JudgeSettings,
-        "Score from a model that the run serves besides the policy",
+        "Score from a model that the run serves next to the policy",
         isolation=Isolation.LOOP,
         timeout_s=JUDGE_S,
         models=lambda settings: (cast(JudgeSettings, settings).model,),

@@ -221,7 +221,7 @@ class JudgeSettings(Settings):
     model: str = Field("judge", description="Which of the run's served_models is asked.")
     prompt: str = Field(
         PROMPT,
-        description="What it is asked; {prompt}, {response} and {label} are put in. For a judge of your own task.",
+        description="What it is asked; {prompt}, {response} and {label} are put in. For a judge of your task.",
     )
     apply_chat_template: bool = Field(True, description="Ask it as a message of a user's, in its own chat template.")
     verdict: str = Field(
