@@ -13,7 +13,7 @@ Example:
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeVar, cast, get_args
+from typing import Any, TypeVar, cast, get_args
 
 from slime_core.batching.prepare import ColumnMaker, Preparation, reward_columns, teacher_column
 from slime_core.buffer import CheckedBuffer, CheckedFilter
@@ -167,8 +167,7 @@ class Builder:
         self.day = run_day(run.save, run.hf_checkpoint)
         """Date that chat templates insert."""
         self._tokenizers: dict[Path, HfTokenizer] = {}
-        self._generators: dict[str, UsedGenerator] = {}
-        self._rewards: dict[str, UsedReward[Reward]] = {}
+        self._built: dict[tuple[type, str], Any] = {}
 
     @property
     def setup(self) -> Setup:
@@ -238,25 +237,24 @@ class Builder:
 
     def generator(self, name: str) -> UsedGenerator:
         """Return the generator of that name, with its own limits, built once; UnknownName if there is none."""
-        return self._once(self._generators, GeneratorSpec, name, self._generator)
+        return self._once(GeneratorSpec, name, self._generator)
 
     def reward(self, name: str) -> UsedReward[Reward]:
         """Return the reward of that name, with weight 1, built once; UnknownName if there is none."""
-        return self._once(self._rewards, RewardSpec, name, self._reward)
+        return self._once(RewardSpec, name, self._reward)
 
-    def _once(self, built: dict[str, T], of: type[SpecT], name: str, make: Callable[[Chosen[SpecT]], T]) -> T:
-        if name not in built:
-            chosen = self.plan.choose(of, name)
-            qualified = chosen.registered.qualified
-            built[name] = built.get(qualified) or make(chosen)
-            built[qualified] = built[name]
-        return built[name]
+    def _once(self, kind: type[SpecT], name: str, make: Callable[[Chosen[SpecT]], T]) -> T:
+        if (kind, name) not in self._built:
+            chosen = self.plan.choose(kind, name)
+            same = kind, chosen.registered.qualified
+            self._built[kind, name] = self._built[same] = self._built.get(same) or make(chosen)
+        return cast(T, self._built[kind, name])
 
     @property
     def lifecycles(self) -> list[Lifecycle]:
         """Lifecycles of the generators that were built, without duplicates."""
-        found = (use.lifecycle for use in self._generators.values())
-        return list(dict.fromkeys(each for each in found if each is not None))
+        used = (use.lifecycle for (kind, _), use in self._built.items() if kind is GeneratorSpec)
+        return list(dict.fromkeys(each for each in used if each is not None))
 
     def _generator(self, chosen: Chosen[GeneratorSpec]) -> UsedGenerator:
         spec, plugin = chosen.spec, chosen.plugin

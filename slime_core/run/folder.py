@@ -144,20 +144,19 @@ class RunFolder:
 class StopRequest:
     """Whether the run should end early."""
 
-    def __init__(self) -> None:
-        self.asked = False
-        """Whether to end after the current step."""
-        self.enough = False
-        """Whether a run hook or an alarm ended the run as complete."""
+    requested = False
+    """Whether to end after the current step."""
+    complete = False
+    """Whether a run hook or an alarm ended the run as complete."""
 
-    def ask(self, enough: bool = False) -> None:
-        """Request an end after the current step; with `enough`, the run counts as complete."""
-        self.asked = True
-        self.enough = self.enough or enough
+    def request(self, complete: bool = False) -> None:
+        """Request an end after the current step; with `complete`, the run counts as complete."""
+        self.requested = True
+        self.complete = self.complete or complete
 
 
 @contextmanager
-def on_signals(request: StopRequest, notify: Callable[[str], None]) -> Iterator[None]:
+def on_signals(stop_request: StopRequest, notify: Callable[[str], None]) -> Iterator[None]:
     """Turn SIGINT, SIGTERM and SIGHUP into a stop request; SIGINT after any of them cancels the current task.
 
     A SIGHUP that is ignored, as under nohup, stays ignored.
@@ -173,16 +172,16 @@ def on_signals(request: StopRequest, notify: Callable[[str], None]) -> Iterator[
             task.cancel()
         elif not signalled:
             signalled = True
-            request.ask()
+            stop_request.request()
             notify("finishing this step, then saving; press Ctrl-C again to stop at once")
 
-    taken = {signal.SIGINT, signal.SIGTERM}
+    handled = {signal.SIGINT, signal.SIGTERM}
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
-        taken.add(signal.SIGHUP)
-    for each in taken:
+        handled.add(signal.SIGHUP)
+    for each in handled:
         loop.add_signal_handler(each, stop, each is signal.SIGINT)
     try:
         yield
     finally:
-        for each in taken:
+        for each in handled:
             loop.remove_signal_handler(each)

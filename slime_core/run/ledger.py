@@ -132,7 +132,7 @@ class Accounts:
         self.ended[state] += 1
         return self.uses.pop(group_id, 0)
 
-    def fresh(self, batch: int, ratio: float) -> int:
+    def groups_needed(self, batch: int, ratio: float) -> int:
         """Return how many groups to generate so that `batch` more uses keep at most `ratio` a group; below 1: none."""
         uses, entered = self.recorded["trained"], self.recorded["buffered"]
         return math.ceil((uses + batch) / ratio) - entered

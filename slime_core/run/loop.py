@@ -80,14 +80,13 @@ class BaseLoop(ABC):
         self._best_link = self._folder.root / "best" if best is not None else None
         self._best_metric, self._best = names.eval_reward(best) if best is not None else "", -math.inf
         self._saver = Saver(self._folder.checkpoints, self._config.run.save_keep, self._best_link)
-        self._saved_at = -1
-        self._own_state: dict[str, Json] = {}  # stored in checkpoints; a resume must find it unchanged
+        self._checkpoint_id = -1
         self._plugins = lock_plugins(plan)  # now: files may be edited after this code was loaded
 
     async def _begin(self, *, resumed: bool) -> None:
         """Do the work before the first rollout of this start."""
         if not resumed:
-            self._saved_at = 0  # a resume before the first step starts over
+            self._checkpoint_id = 0  # a resume before the first step starts over
             await self._evaluate_if_due()
 
     @abstractmethod
@@ -102,20 +101,14 @@ class BaseLoop(ABC):
 
     async def _parts(self) -> Mapping[str, Json]:
         """Return this loop's part of a checkpoint, apart from the model, its progress and the plugins."""
-        return self._own_state
+        return {}
 
-    def _restore(self, checkpoint: Checkpoint, state: CheckpointState) -> None:
+    def _restore(self, checkpoint: Checkpoint, state: CheckpointState) -> None:  # noqa: B027  # an optional step
         """Restore the part that `_parts` returned.
 
         Raises:
             CheckpointError: the part does not fit this run.
         """
-        accepts, kept = self._config.data.accept_changed_data, state.model_extra or {}
-        if not accepts and any(kept.get(key) != value for key, value in self._own_state.items()):
-            raise CheckpointError(
-                "the training data has changed since the checkpoint was written: put the old data back, pass "
-                "--accept-changed-data to go on with the new from the same place, or start anew with another --save"
-            )
 
     def _start_over(self) -> None:
         """Remove the output of an earlier start that ended before its first checkpoint."""
@@ -140,13 +133,13 @@ class BaseLoop(ABC):
         else:
             await self._resume(checkpoint)
         await self._begin(resumed=checkpoint is not None)
-        while self.rollout_id < session.num_rollout and not session.stop.asked:
+        while self.rollout_id < session.num_rollout and not session.stop.requested:
             await self._one_rollout()
-        if self._saved_at != self.rollout_id:
+        if self._checkpoint_id != self.rollout_id:
             await self._save()
         await self._finish_save(wait=True)
         await self._spans.write(self.rollout_id)
-        complete = self.rollout_id >= session.num_rollout or session.stop.enough
+        complete = self.rollout_id >= session.num_rollout or session.stop.complete
         return Outcome.DONE if complete else Outcome.STOPPED
 
     async def _one_rollout(self) -> None:
@@ -183,7 +176,7 @@ class BaseLoop(ABC):
         await self._log(number, {**metrics, **timing, **report.perf})
         self.rollout_id += 1
         await self._evaluate_if_due()
-        if self._is_due(self._config.run.save_interval, self.rollout_id) and self._saved_at != self.rollout_id:
+        if self._is_due(self._config.run.save_interval, self.rollout_id) and self._checkpoint_id != self.rollout_id:
             await self._save()
 
     def _is_due(self, interval: int | None, done: int) -> bool:
@@ -200,7 +193,7 @@ class BaseLoop(ABC):
         for alarm in self._alarms.check(row):
             self._display.message(str(alarm))
             if alarm.name in self._config.alarms.stop_on_alarms:
-                self._base.stop.ask(enough=True)
+                self._base.stop.request(complete=True)
                 self._display.message(f"alarm {alarm.name} ends the run after this step: stop_on_alarms has it")
 
     def _is_best(self, metrics: Mapping[str, float]) -> bool:
@@ -226,7 +219,7 @@ class BaseLoop(ABC):
                 end = session.build.tokenizer().end_of_turn
                 finish = session.trainer.finish_save
                 await self._saver.save(self.rollout_id, state, save, finish, end_of_turn=end, is_best=is_best)
-        self._saved_at = self.rollout_id
+        self._checkpoint_id = self.rollout_id
         await self._finish_save(wait=not self._config.run.async_save)
 
     async def _finish_save(self, *, wait: bool) -> None:
@@ -242,7 +235,7 @@ class BaseLoop(ABC):
         state = checkpoint.state()
         self._restore(checkpoint, state)
         await self._base.trainer.load(checkpoint.path)
-        self._saved_at = self.rollout_id = checkpoint.rollout_id
+        self._checkpoint_id = self.rollout_id = checkpoint.rollout_id
         self._step = state.step
         self._metrics.truncate(state.metrics_position)
         best: Path | None = None
@@ -272,7 +265,7 @@ class Loop(BaseLoop):
         if not resumed:
             if self._session.eval_sets and not self._config.evaluation.skip_eval_before_train:
                 await self._evaluate()
-            if self._saved_at != self.rollout_id:
+            if self._checkpoint_id != self.rollout_id:
                 await self._save()
 
     async def _collect(self, want: int) -> RolloutResult:
@@ -293,7 +286,7 @@ class Loop(BaseLoop):
         session.ledger.record(GroupState.BUFFERED, [group.id for group in result.kept], self.rollout_id)
         draw = session.buffer.sample(batch, BufferContext(self.rollout_id, self.rollout_id))
         following = self.rollout_id + 1
-        if following < session.num_rollout and not session.stop.asked:  # generate during training
+        if following < session.num_rollout and not session.stop.requested:  # generate during training
             session.source.rollout_id = following
             session.scheduler.look_ahead(following, self._wanted(being_trained=len(draw.groups)))
         generated = GeneratedGroups(result.kept, result.dropped, result.reasons, result.failed)
@@ -308,7 +301,7 @@ class Loop(BaseLoop):
     def _wanted(self, being_trained: int) -> int:
         """Return the number of fresh groups that the next batch needs."""
         session, batch = self._session, self._config.rollout.rollout_batch_size
-        fresh = session.ledger.accounts.fresh(being_trained + batch, session.replay.ratio)
+        fresh = session.ledger.accounts.groups_needed(being_trained + batch, session.replay.ratio)
         return max(0, batch - len(session.buffer), fresh)
 
     async def _after_training(self, draw: Draw, report: TrainReport) -> None:
@@ -323,7 +316,7 @@ class Loop(BaseLoop):
             self._display.phase("engine: new weights")
             await session.publish(done)
         else:
-            await session.serve_on()
+            await session.keep_version()
         async with session.scheduler.pause_draws():
             self._reconcile()
 

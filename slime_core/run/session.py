@@ -230,7 +230,7 @@ class BaseSession:
         try:
             await self.hooks.emit(event)
         except StopRun as reason:
-            self.stop.ask(enough=True)
+            self.stop.request(complete=True)
             self._message(f"a run hook ends the run after this step: {reason}")
 
     def take_stats(self) -> Mapping[str, float]:
@@ -339,7 +339,7 @@ class Session(BaseSession):
         self.scheduler.published(version)
         await self.emit(WeightsPublished(version))
 
-    async def serve_on(self) -> None:
+    async def keep_version(self) -> None:
         """Continue to serve the same version, although the trainer has newer weights."""
         await self.scheduler.settle()
         await self.go_to(Phase.GENERATE)

@@ -41,7 +41,7 @@ class BestEffort:
         """`what` names the calls in the log; `limit_s` is the time limit of each."""
         self._what, self._limit_s = what, limit_s
         self.errors: Counter[str] = Counter()
-        """Number of errors, by `name/ErrorType`."""
+        """Number of errors, by `plugin/name/ErrorType`."""
         self._timeouts: Counter[str] = Counter()
 
     async def call(
@@ -77,17 +77,18 @@ class BestEffort:
         self.errors[key] += 1
         self._timeouts[name] += is_late
         if self._timeouts[name] == MOST_TIMEOUTS:
-            _log.error("%s %s: given up after %d time-outs; it is called no more", self._what, name, MOST_TIMEOUTS)
+            _log.error("%s %s: skipped from now on, after %d timeouts", self._what, name, MOST_TIMEOUTS)
         elif self.errors[key] == 1:
             text, lines = error_text(error), traceback_text(error)
             _log.error("%s %s: %s (logged once; the run goes on)%s", self._what, key, text, lines)
 
 
-class RunHooks:
+class RunHooks(BestEffort):
     """The run hooks of a catalog's plugins."""
 
     def __init__(self, catalog: Catalog, stats: PluginStats, *, limit_s: float = LIMIT_S) -> None:
         """Collect the hooks of the plugins; each has `limit_s` seconds per event."""
+        super().__init__("run hook", limit_s=limit_s)
         self._listeners = {
             event: [
                 (f"{each.plugin}/{hook}", stats.calls("run_hook", each.plugin, each.plugin), each)
@@ -95,9 +96,6 @@ class RunHooks:
             ]
             for event, hook in HOOK_OF_EVENT.items()
         }
-        self._calls = BestEffort("run hook", limit_s=limit_s)
-        self.errors: Mapping[str, int] = self._calls.errors
-        """Number of errors, by `plugin/hook/ErrorType`."""
 
     async def emit(self, event: Event) -> None:
         """Call every hook of this event.
@@ -108,31 +106,29 @@ class RunHooks:
         stop: StopRun | None = None
         for name, calls, listener in self._listeners[type(event)]:
             try:
-                await self._calls.call(name, calls, listener.function, *((event,) if listener.takes_event else ()))
-            except StopRun as wish:
-                stop = stop or wish
+                await self.call(name, calls, listener.function, *((event,) if listener.takes_event else ()))
+            except StopRun as request:
+                stop = stop or request
         if stop is not None:
             raise stop
 
 
-class Trackers:
-    """The run's trackers, called together."""
+class Trackers(BestEffort):
+    """The run's trackers."""
 
     def __init__(
         self, stats: PluginStats, uses: Sequence[BuiltChoice[Tracker]] = (), *, limit_s: float = LIMIT_S
     ) -> None:
         """Take over built trackers; counts their calls in `stats`, and gives each `limit_s` seconds per row."""
+        super().__init__("tracker", limit_s=limit_s)
         self._uses = [(f"{use.plugin}/{use.name}", stats.calls("tracker", use.name, use.plugin), use) for use in uses]
-        self._calls = BestEffort("tracker", limit_s=limit_s)
-        self.errors: Mapping[str, int] = self._calls.errors
-        """Number of errors, by `plugin/name/ErrorType`."""
 
     async def log(self, step: int, metrics: Mapping[str, float]) -> None:
         """Send one row to every tracker."""
         for name, calls, use in self._uses:
-            await self._calls.call(name, calls, use.part.log, step, dict(metrics))
+            await self.call(name, calls, use.part.log, step, dict(metrics))
 
     async def close(self) -> None:
         """Flush every tracker."""
         for name, calls, use in self._uses:
-            await self._calls.call(name, calls, use.part.close)
+            await self.call(name, calls, use.part.close)

@@ -70,7 +70,7 @@ def test_a_group_is_trained_as_often_as_it_may_be_also_after_a_resume(tmp_path: 
     ledger.close()
     ledger = Ledger(path, max_uses=2)
     ledger.load_state_dict(state)
-    assert (ledger.buffered(), ledger.accounts.fresh(4, ratio=2.0)) == ({group(0): 1, group(1): 0}, 1)
+    assert (ledger.buffered(), ledger.accounts.groups_needed(4, ratio=2.0)) == ({group(0): 1, group(1): 0}, 1)
     ledger.record(T, [group(0)], 2)
     with pytest.raises(LedgerError, match="d0 cannot become trained: it is unknown"):
         ledger.record(T, [group(0)], 3)
@@ -80,7 +80,7 @@ def test_a_group_is_trained_as_often_as_it_may_be_also_after_a_resume(tmp_path: 
     uses = [(line["id"], line["use"]) for line in lines(path) if line["state"] == "trained"]
     assert uses == [(str(group(0)), 1), (str(group(0)), 2), (str(group(1)), 1)]
     ledger.rewind()
-    assert (sum(ledger.accounts.counts().values()), ledger.accounts.fresh(4, ratio=2.0)) == (0, 2)
+    assert (sum(ledger.accounts.counts().values()), ledger.accounts.groups_needed(4, ratio=2.0)) == (0, 2)
     ledger.close()
 
 
@@ -88,7 +88,7 @@ def test_a_group_is_trained_as_often_as_it_may_be_also_after_a_resume(tmp_path: 
 def test_what_is_generated_keeps_the_ratio_of_uses(tmp_path: Path, ratio: float, expected: list[int]) -> None:
     ledger, made = Ledger(tmp_path / f"{ratio}.jsonl", max_uses=9), list[int]()
     for _ in expected:
-        made.append(max(4 - len(ledger.buffered()), ledger.accounts.fresh(4, ratio), 0))
+        made.append(max(4 - len(ledger.buffered()), ledger.accounts.groups_needed(4, ratio), 0))
         held(ledger, *range(sum(made[:-1]), sum(made)))
         ledger.record(T, list(ledger.buffered())[:4], 0)
     assert made == expected

@@ -98,7 +98,7 @@ def test_a_watcher_that_hangs_is_given_up_after_a_few_times(
         asyncio.run(emit())
     assert made.errors == {"slime-watch-0/slime_run_end/TimeoutError": MOST_TIMEOUTS}
     assert [record.getMessage() for record in caplog.records][-1] == (
-        "run hook slime-watch-0/slime_run_end: given up after 3 time-outs; it is called no more"
+        "run hook slime-watch-0/slime_run_end: skipped from now on, after 3 timeouts"
     )
     assert len(told(1)) == MOST_TIMEOUTS + 2
 

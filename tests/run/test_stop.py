@@ -20,10 +20,10 @@ def test_the_first_signal_asks_to_stop_and_interrupts_nothing(sent: signal.Signa
     async def go() -> None:
         stop, said = StopRequest(), list[str]()
         with on_signals(stop, said.append):
-            assert not stop.asked
+            assert not stop.requested
             os.kill(os.getpid(), sent)
             assert "finishing this step" in await next_message(said)
-            assert stop.asked
+            assert stop.requested
             if sent != signal.SIGINT:  # only Ctrl-C cancels, however often the others come
                 os.kill(os.getpid(), sent)
                 await asyncio.sleep(0.05)
@@ -54,7 +54,7 @@ def test_a_hangup_that_is_ignored_stays_ignored_and_afterwards_signals_mean_what
         with on_signals(stop, print):
             os.kill(os.getpid(), signal.SIGHUP)
             await asyncio.sleep(0.05)
-        assert not stop.asked
+        assert not stop.requested
 
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:

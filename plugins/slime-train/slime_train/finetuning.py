@@ -15,11 +15,11 @@ from slime_core.config import Plan, read_positions
 from slime_core.data import name_files
 from slime_core.data.prompts import EpochOrder
 from slime_core.data.rows import split_slice
-from slime_core.errors import DataError
+from slime_core.errors import CheckpointError, DataError
 from slime_core.roles import Draw, RowFormat
 from slime_core.run import DataRead, DataSetReport, Outcome, RunFolder
 from slime_core.run.build import Builder
-from slime_core.run.checkpoint import describe_file
+from slime_core.run.checkpoint import Checkpoint, CheckpointState, describe_file
 from slime_core.run.loop import BaseLoop, run_loop
 from slime_core.run.prompts import eval_file
 from slime_core.run.session import BaseSession
@@ -57,12 +57,11 @@ class Finetuning(BaseLoop):
     ) -> None:
         super().__init__(session, display, metrics, samples)
         self._rows, self._held_out = dialogs.rows, dialogs.held_out
-        data: dict[str, Json] = {
+        self._data: dict[str, Json] = {
             path.name: describe_file(file).model_dump()
             for path, _ in name_files(self._config.data.prompt_data)
             if (file := split_slice(path)[0]).is_file()
         }
-        self._own_state["data"] = data
         self._order: tuple[int, EpochOrder] | None = None
         rollout, last = self._config.rollout, session.num_rollout
         uses = len(self._rows) * (rollout.num_epoch or 0)
@@ -75,6 +74,16 @@ class Finetuning(BaseLoop):
             )
         for note in notes:
             display.message(note)
+
+    async def _parts(self) -> Mapping[str, Json]:
+        return {"data": self._data}
+
+    def _restore(self, checkpoint: Checkpoint, state: CheckpointState) -> None:
+        if (state.model_extra or {}).get("data") != self._data and not self._config.data.accept_changed_data:
+            raise CheckpointError(
+                "the training data has changed since the checkpoint was written: put the old data back, pass "
+                "--accept-changed-data to continue with the new data from the same place, or give another --save"
+            )
 
     async def _next(self) -> tuple[Draw, dict[str, float], None]:
         size = self._config.rollout.rollout_batch_size
