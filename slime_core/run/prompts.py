@@ -156,8 +156,11 @@ class RowChecks:
             or (tokens := len(self._tokenizer.encode(prompt))) < context
         ):
             return None
-        # The length limit does not apply to evaluation sets, which have a prefix.
-        advice = "" if prefix else f"; --rollout-max-prompt-len {context - 1} leaves such prompts out"
+        config = self._build.plan.config
+        evaluated = {each.path for each in config.evaluation.eval_prompt_data.values()}
+        # The length limit does not apply to evaluation sets, so it cannot help with a file that is also one of them.
+        helps = not prefix and evaluated.isdisjoint(str(path) for path, _ in name_files(config.data.prompt_data))
+        advice = f"; --rollout-max-prompt-len {context - 1} leaves such prompts out" if helps else ""
         return (
             f"its prompt has {tokens} tokens, and prompt and answer together may have {context} "
             f"(rollout_max_context_len, or the model's positions){advice}"

@@ -8,6 +8,7 @@
 
 import asyncio
 import contextlib
+import faulthandler
 import json
 import os
 import signal
@@ -20,7 +21,6 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from queue import SimpleQueue
-from types import FrameType
 from typing import Self, TypeAlias
 
 REPOSITORY = Path(__file__).parents[2]
@@ -123,22 +123,8 @@ def run_in(folder: Path, run_file: Path) -> int:
     config = parse_config(read_run_file(run_file) | {"save": str(folder)})
     plan = resolve(config, Catalog.discover(config.plugins))
 
-    async def go() -> Outcome:
-        tell_tasks_on(signal.SIGUSR1, asyncio.get_running_loop())
-        return await run(plan, opened, display)
-
     with RunFolder.open(folder, plan.config.to_dict()) as opened, make_display(progress=False) as display:
-        return DONE if asyncio.run(go()) is Outcome.DONE else STOPPED
-
-
-def tell_tasks_on(number: signal.Signals, loop: asyncio.AbstractEventLoop) -> None:
-    """Print what every task waits for when the signal comes: why a run hangs."""
-
-    def tell(number: int, frame: FrameType | None) -> None:
-        for task in asyncio.all_tasks(loop):
-            task.print_stack(file=sys.stderr)
-
-    signal.signal(number, tell)
+        return DONE if asyncio.run(run(plan, opened, display)) is Outcome.DONE else STOPPED
 
 
 def _child(job: dict[str, object]) -> int:
@@ -148,6 +134,7 @@ def _child(job: dict[str, object]) -> int:
     output = os.open(str(job["output"]), os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(output, 1)
     os.dup2(output, 2)
+    faulthandler.enable()
     seen: Counter[str] = Counter()
     kill = job.get("kill")
     if job.get("record"):
@@ -185,16 +172,14 @@ def _parent(job: dict[str, object]) -> dict[str, object]:
 
 
 def _wait(child: int) -> int:
-    """Its status; one that hangs says where, and is aborted."""
+    """Its status; one that hangs prints its stack, and is aborted."""
     end = time.monotonic() + PATIENCE_S
     while time.monotonic() < end:
         done, status = os.waitpid(child, os.WNOHANG)
         if done:
             return status
         time.sleep(0.001)
-    for number in (signal.SIGUSR1, signal.SIGABRT):
-        os.kill(child, number)
-        time.sleep(1.0)
+    os.kill(child, signal.SIGABRT)
     return os.waitpid(child, 0)[1]
 
 

@@ -39,7 +39,7 @@ ROLES: dict[str, Json] = {
 
 
 @dataclass(frozen=True)
-class Told:
+class CommandResult:
     """What became of one command, and the notes that were left meanwhile."""
 
     code: int
@@ -66,7 +66,7 @@ class Everything:
 
     root: Path
 
-    def slime(self, *arguments: object) -> Told:
+    def slime(self, *arguments: object) -> CommandResult:
         """A command in a process of its own."""
         notes = self.root / "notes.jsonl"
         notes.unlink(missing_ok=True)
@@ -81,7 +81,7 @@ class Everything:
         run = self.root / "runs" / "all"
         rows = MetricsLog.read(run / "metrics.jsonl") if run.exists() else []
         output = done.stdout + done.stderr
-        return Told(done.returncode, output, _lines(notes), run, rows, _lines(run / "ledger.jsonl"))
+        return CommandResult(done.returncode, output, _lines(notes), run, rows, _lines(run / "ledger.jsonl"))
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:
@@ -124,7 +124,7 @@ def everything(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Ev
 
 
 @pytest.fixture(scope="session")
-def trained(everything: Everything) -> Told:
+def trained(everything: Everything) -> CommandResult:
     """Two rollouts and their evaluations."""
     told = everything.slime("train", "run.toml")
     assert told.code == 0, told.output
@@ -132,7 +132,7 @@ def trained(everything: Everything) -> Told:
 
 
 @pytest.fixture(scope="session")
-def resumed(everything: Everything, trained: Told) -> Told:
+def resumed(everything: Everything, trained: CommandResult) -> CommandResult:
     """One rollout more, in another process."""
     told = everything.slime("resume", trained.run, "--num-rollout", 3)
     assert told.code == 0, told.output

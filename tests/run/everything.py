@@ -257,23 +257,15 @@ def _rank(rank: int, world_size: int, setup: roles.RankSetup) -> roles.TrainerRa
 
     class Noting(LocalRank):
         def train_step(self, batch: roles.TrainBatch) -> roles.StepResult:
-            about = {
-                "step_tokens": batch.step_tokens,
-                "step_samples": batch.step_samples,
-                "tokens": len(batch.tokens_T),
-            }
-            ends = list(itertools.accumulate(batch.response_lengths_S))
-            about["own_experts"] = sum(
+            experts_S = batch.fields_S[roles.SampleField.ROLLOUT_ROUTED_EXPERTS]
+            ends = itertools.accumulate(batch.response_lengths_S)
+            samples = zip(experts_S, batch.prompt_index_S, batch.response_lengths_S, ends, strict=True)
+            own_experts = sum(
                 list(cast(Sequence[int], experts))
                 == [*batch.prompts_P[prompt], *batch.tokens_T[end - length : end]][1:]
-                for experts, prompt, length, end in zip(
-                    batch.fields_S[roles.SampleField.ROLLOUT_ROUTED_EXPERTS],
-                    batch.prompt_index_S,
-                    batch.response_lengths_S,
-                    ends,
-                    strict=True,
-                )
+                for experts, prompt, length, end in samples
             )
+            about = {"step_tokens": batch.step_tokens, "own_experts": own_experts}
             note("trainer", rollout_id=batch.rollout_id, weights=list(batch.weights_S), **about)
             return super().train_step(batch)
 
@@ -350,14 +342,6 @@ _offer(
     roles.TrackerSpec("rows", lambda settings, setup: Rows()),
     roles.TrackerSpec("offline", lambda settings, setup: Offline()),
 )
-_offer(
-    "checks",
-    roles.CheckSpec(
-        "looks",
-        lambda settings, setup: lambda: roles.Finding(roles.Health.WARNING, "looked around", advice="nothing to type"),
-    ),
-)
-
 
 PLAIN = (
     "rollout_id",

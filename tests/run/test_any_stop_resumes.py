@@ -145,22 +145,11 @@ REPLAYED = Scene(
 """Rewards are slow and the buffer can feed a step: after a resume not all that was in flight is drawn again at once."""
 
 
-def examples(most: int) -> settings:
-    return settings(max_examples=most, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-
-
-@examples(4)
-@given(scenes(), STOPS)
-@example(REPLAYED, [(2.0, False)])
-def test_wherever_it_is_stopped_it_resumes_to_its_end(scene: Scene, stops: list[tuple[float, bool]]) -> None:
-    ends_as_it_must(scene, stops)
-
-
-@pytest.mark.long
-@examples(25)
-@given(scenes(), STOPS)
-def test_any_run_that_is_stopped_resumes_to_its_end(scene: Scene, stops: list[tuple[float, bool]]) -> None:
-    ends_as_it_must(scene, stops)
+@pytest.mark.parametrize("most", [4, pytest.param(25, marks=pytest.mark.long)])
+def test_wherever_it_is_stopped_it_resumes_to_its_end(most: int) -> None:
+    tried = given(scenes(), STOPS)(ends_as_it_must)
+    chosen = settings(max_examples=most, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    chosen(example(REPLAYED, [(2.0, False)])(tried))()
 
 
 def ends_as_it_must(scene: Scene, stops: list[tuple[float, bool]]) -> None:

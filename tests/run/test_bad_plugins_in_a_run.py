@@ -14,14 +14,10 @@ from slime_core.score import *
 SLIME_API = "1"
 
 """
-NOTHING = """
+BREAKS = """
 @hookimpl
 def slime_generators():
     yield GeneratorSpec("odd", lambda settings, setup: None)
-
-@hookimpl
-def slime_buffers():
-    yield BufferSpec("odd", lambda settings, setup: [], uses_buffer_filter=True)
 
 @hookimpl
 def slime_reward_shapers():
@@ -30,8 +26,7 @@ def slime_reward_shapers():
 @hookimpl
 def slime_group_filters():
     yield GroupFilterSpec("odd", lambda settings, setup: exit(0))
-"""
-BREAKS = """
+
 @hookimpl
 def slime_buffers():
     class Odd:
@@ -55,15 +50,14 @@ ANSWERS = {
 """In the driver and on a rank; the kit has the others."""
 
 
-def install(install_plugin: Install, source: str) -> None:
-    install_plugin("slime-odd", {"slime_odd.py": HEADER + source}, entry_points={"odd": "slime_odd"})
+def install(install_plugin: Install) -> None:
+    install_plugin("slime-odd", {"slime_odd.py": HEADER + BREAKS}, entry_points={"odd": "slime_odd"})
 
 
 @table(
     "flag, says",
     [
         ("--generator", "the factory of generator 'odd' of plugin slime-odd made NoneType None; expected a Generator"),
-        ("--buffer", "the factory of buffer 'odd' of plugin slime-odd made list []; expected a Buffer"),
         ("--reward-shaper", "the factory of reward_shaper 'odd' of plugin slime-odd raised ZeroDivisionError"),
         ("--group-filter", "the factory of group_filter 'odd' of plugin slime-odd raised SystemExit: 0"),
     ],
@@ -71,7 +65,7 @@ def install(install_plugin: Install, source: str) -> None:
 def test_what_a_factory_makes_is_looked_at_before_any_process_starts(
     project: Project, slime: Slime, install_plugin: Install, flag: str, says: str
 ) -> None:
-    install(install_plugin, NOTHING)
+    install(install_plugin)
     assert says in slime.refused("train", "run.toml", flag, "odd")
     assert not list((project.run / "logs").glob("*"))
 
@@ -80,5 +74,5 @@ def test_what_a_factory_makes_is_looked_at_before_any_process_starts(
 def test_an_answer_that_breaks_its_contract_ends_the_run_by_name(
     project: Project, slime: Slime, install_plugin: Install, flag: str
 ) -> None:
-    install(install_plugin, BREAKS)
+    install(install_plugin)
     assert ANSWERS[flag] in slime.refused("train", "run.toml", f"--{flag}", "odd", "--num-rollout", 1)

@@ -9,7 +9,6 @@ import pytest
 
 from slime_core.catalog import Catalog
 from slime_core.config import Plan, parse_config, read_run_file, resolve
-from slime_core.errors import ConfigError
 from slime_core.run import RunFolder, Session
 from slime_core.sample import Json, Status
 from slime_core.telemetry import MetricsLog
@@ -152,10 +151,3 @@ def test_failed_samples_are_stored_with_their_tokens_and_why(
     assert [sample.status for sample in failed] == [Status.FAILED] * 4
     assert {sample.failure_reason for sample in failed} == {"tool_broke"}
     assert all(sample.response_length and len(sample.tokens) > sample.response_length for sample in failed)
-
-
-def test_a_context_that_the_model_has_not_is_refused(plan_of: Callable[..., Plan]) -> None:
-    with pytest.raises(ConfigError, match=r"rollout_max_context_len = 100000: .* positions; give at most"):
-        plan_of(rollout_max_context_len=100_000)
-    with pytest.raises(ConfigError, match=r"rollout_max_response_len = 8: the context has 8 tokens"):
-        plan_of(rollout_max_context_len=8)

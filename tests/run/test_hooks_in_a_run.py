@@ -7,7 +7,7 @@ import pytest
 from slime_core.hookspecs import HOOK_OF_EVENT, HOOK_OF_RANK_EVENT
 from tests.conftest import Install, Project, Slime, workers
 
-Told = Any
+CommandResult = Any
 Everything = Any
 
 RAISES_ON_ONE_RANK = """
@@ -46,7 +46,7 @@ RESUMED: dict[str, list[tuple[object, ...]]] = {
 }
 
 
-def differing(told: Told, expected: dict[str, list[tuple[object, ...]]]) -> list[str]:
+def differing(told: CommandResult, expected: dict[str, list[tuple[object, ...]]]) -> list[str]:
     found = []
     for line, values in expected.items():
         hook, *names = line.split()
@@ -56,7 +56,7 @@ def differing(told: Told, expected: dict[str, list[tuple[object, ...]]]) -> list
     return found
 
 
-def test_every_hook_gets_the_events_of_a_run(trained: Told, resumed: Told) -> None:
+def test_every_hook_gets_the_events_of_a_run(trained: CommandResult, resumed: CommandResult) -> None:
     hooks = {f"slime_{line.split()[0]}" for line in TRAINED}
     assert hooks == {*HOOK_OF_EVENT.values(), *HOOK_OF_RANK_EVENT.values()}
     assert differing(trained, TRAINED) == []
@@ -67,7 +67,7 @@ def test_every_hook_gets_the_events_of_a_run(trained: Told, resumed: Told) -> No
     assert order[0] == "slime_before_log_prob"
 
 
-def test_events_come_in_the_order_of_a_rollout(resumed: Told) -> None:
+def test_events_come_in_the_order_of_a_rollout(resumed: CommandResult) -> None:
     looked_at = {*HOOK_OF_EVENT.values()} - {"slime_samples_done", "slime_groups_done"}  # which come several times
     order = [each["kind"].removeprefix("slime_") for each in resumed.notes if each["kind"] in looked_at]
     assert order == [
@@ -76,7 +76,7 @@ def test_events_come_in_the_order_of_a_rollout(resumed: Told) -> None:
     ]
 
 
-def test_a_run_that_fails_ends_with_its_error(everything: Everything, resumed: Told) -> None:
+def test_a_run_that_fails_ends_with_its_error(everything: Everything, resumed: CommandResult) -> None:
     (everything.root / "fail").touch()
     try:
         told = everything.slime("train", "run.toml", "--save", "runs/failing", "--eval-interval", 3)
