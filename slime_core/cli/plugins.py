@@ -20,17 +20,17 @@ if TYPE_CHECKING:
 # `--plugin` and `--no-plugin`, for every command that loads plugins.
 
 CommandT = TypeVar("CommandT", bound=Callable[..., object])
-_ASKED, _LEFT_OUT = "slime_core.plugins.asked", "slime_core.plugins.left_out"
+_REQUIRED, _LEFT_OUT = "slime_core.plugins.required", "slime_core.plugins.left_out"
 
 
 def plugin_options(command: CommandT) -> CommandT:
     """Give a command `--plugin NAME` and `--no-plugin NAME`; `discover` and `plugin_set` read them."""
-    asked = click.option(
+    required = click.option(
         "--plugin",
         metavar="NAME",
         multiple=True,
         expose_value=False,
-        callback=_keep(_ASKED),
+        callback=_keep(_REQUIRED),
         help="Require this plugin and put it first; or load a module of yours, ./my_plugin.py. Repeatable.",
     )
     left_out = click.option(
@@ -41,7 +41,7 @@ def plugin_options(command: CommandT) -> CommandT:
         callback=_keep(_LEFT_OUT),
         help="Leave this plugin out. Repeatable.",
     )
-    return asked(left_out(command))
+    return required(left_out(command))
 
 
 def _keep(key: str) -> Callable[[click.Context, click.Parameter, tuple[str, ...]], None]:
@@ -53,7 +53,7 @@ def _keep(key: str) -> Callable[[click.Context, click.Parameter, tuple[str, ...]
 
 def with_plugin_options(ctx: click.Context, values: Mapping[str, Json]) -> dict[str, Json]:
     """A run file's values with what the command line and SLIME_PLUGINS say about plugins on top."""
-    return add_plugins(values, ctx.meta.get(_ASKED, ()), ctx.meta.get(_LEFT_OUT, ()), allowed_by_environment())
+    return add_plugins(values, ctx.meta.get(_REQUIRED, ()), ctx.meta.get(_LEFT_OUT, ()), allowed_by_environment())
 
 
 def plugin_set(ctx: click.Context, values: Mapping[str, Json] | None = None) -> PluginSet:

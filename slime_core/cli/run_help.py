@@ -17,7 +17,7 @@ import click
 from pydantic import BaseModel
 
 from slime_core.catalog import Catalog
-from slime_core.config import CHOOSES, DEFAULT_USE, FAMILIES, FAMILY_OF_KEY, WEIGHTED, FlatKeys, prefixes
+from slime_core.config import DEFAULT_USE, FAMILIES, FAMILY_OF_KEY, ROLE_OF_ALIAS, WEIGHTED, FlatKeys, prefixes
 from slime_core.errors import PluginError, did_you_mean
 from slime_core.roles import SELECTABLE, SPECS
 
@@ -82,7 +82,7 @@ def _sections(topic: str, catalog: Catalog) -> Iterator[tuple[str, list[Row]]]:
         if rows := [_row(key, family) for key in family.model_fields if whole or topic in key]:
             yield (family.__doc__ or name).strip(" ."), rows
     roles = [role for role in SELECTABLE if topic in ("all", role)]
-    also = ((key, role) for key, role in CHOOSES.items() if topic in ("all", key, role))
+    also = ((key, role) for key, role in ROLE_OF_ALIAS.items() if topic in ("all", key, role))
     if rows := [*map(_role_row, roles), *((f"{flag(key)} NAME", f"The same as {flag(role)}.") for key, role in also)]:
         yield "Choices (`slime plugins list --load` shows them)", rows
     for role in SELECTABLE:
@@ -92,9 +92,9 @@ def _sections(topic: str, catalog: Catalog) -> Iterator[tuple[str, list[Row]]]:
 
 def _of_choices(role: str, topic: str, whole: bool, catalog: Catalog) -> Iterator[Row]:
     for key, owners in FlatKeys(catalog).owners.items():
-        mine = [owner for owner in owners if owner.role == role]
-        if mine and (whole or topic in key):
-            of, spec = f" ({', '.join(owner.name for owner in mine)})", mine[0].registered.spec
+        owners_of_role = [owner for owner in owners if owner.role == role]
+        if owners_of_role and (whole or topic in key):
+            of, spec = f" ({', '.join(owner.name for owner in owners_of_role)})", owners_of_role[0].registered.spec
             with contextlib.suppress(PluginError):
                 if not spec.is_late and key in spec.model.model_fields:
                     yield _row(key, spec.model, of)

@@ -23,10 +23,10 @@ from slime_core.catalog import Catalog, allowed_by_environment
 from slime_core.cli.plugins import with_plugin_options
 from slime_core.cli.run_help import flag, show_help
 from slime_core.config import (
-    CHOOSES,
     FAMILIES,
     FAMILY_OF_KEY,
     MAX_DEPTH,
+    ROLE_OF_ALIAS,
     FlatKeys,
     Plan,
     RunConfig,
@@ -40,7 +40,7 @@ from slime_core.config import (
     read_run_file,
     refuse_unfit,
     resolve,
-    shown,
+    short_repr,
 )
 from slime_core.errors import CheckpointError, ConfigError, PluginError, UnknownName
 from slime_core.roles import SELECTABLE, PluginSet
@@ -60,8 +60,10 @@ def literal(text: str) -> Json:
     except ValueError:
         return text
     except RecursionError:
-        raise ConfigError(f"{shown(text)} is nested over {MAX_DEPTH} deep, which no key takes: flatten it") from None
-    refuse_unfit(value, shown(text))
+        raise ConfigError(
+            f"{short_repr(text)} is nested over {MAX_DEPTH} deep, which no key takes: flatten it"
+        ) from None
+    refuse_unfit(value, short_repr(text))
     return value
 
 
@@ -91,7 +93,7 @@ def in_tables(settings: Sequence[tuple[str, Json]], catalog: Catalog) -> dict[st
 
     The catalog tells `--engine.sglang.server.log_level` from `--reward.my_module.score.top`, of `my_module.score`.
     """
-    placed: dict[str, Json] = {}
+    tables: dict[str, Json] = {}
     for written, value in settings:
         before, _, inner = written.partition(".")
         role = before.replace("-", "_")
@@ -100,8 +102,8 @@ def in_tables(settings: Sequence[tuple[str, Json]], catalog: Catalog) -> dict[st
         name = next((each for each in known if inner.startswith(f"{each}.")), inner.rpartition(".")[0])
         keys = inner.removeprefix(f"{name}.").replace("-", "_").split(".")
         section = reduce(lambda below, key: {key: below}, reversed(keys), value)
-        placed = merge(placed, {role: {name: section}})
-    return placed
+        tables = merge(tables, {role: {name: section}})
+    return tables
 
 
 def _is_bare(remaining: Sequence[str]) -> bool:
@@ -154,7 +156,7 @@ class _Flags:
         return [*given]
 
     def _is_key(self, key: str) -> bool:
-        ours = key in FAMILY_OF_KEY or key in SELECTABLE or key in CHOOSES
+        ours = key in FAMILY_OF_KEY or key in SELECTABLE or key in ROLE_OF_ALIAS
         return ours or bool(self._flat.owners_of(key) or self._flat.foreign(key))
 
     def _is_switch(self, key: str) -> bool:
@@ -183,7 +185,9 @@ class _Flags:
         if key in FAMILY_OF_KEY and key not in _JSON_KEYS:
             return list(given) if many else given[-1]
         values = [literal(each) if isinstance(each, str) else each for each in given]
-        is_one = key in CHOOSES or key in _JSON_KEYS or self._flat.foreign(key) or not (many or annotation is None)
+        is_one = (
+            key in ROLE_OF_ALIAS or key in _JSON_KEYS or self._flat.foreign(key) or not (many or annotation is None)
+        )
         if is_one or len(values) == 1 or isinstance(values[-1], bool):
             return values[-1]
         return [name for each in values for name in (each if isinstance(each, list) else [each])]

@@ -34,7 +34,7 @@ from slime_core.telemetry.recording import write_run_report
 CommandT = TypeVar("CommandT", bound=Callable[..., object])
 
 
-def how_options(command: CommandT) -> CommandT:
+def restart_options(command: CommandT) -> CommandT:
     """Add the flags of who starts or continues a run that say nothing of what is trained."""
     restarts = click.option(
         "--max-restarts",
@@ -50,7 +50,7 @@ def how_options(command: CommandT) -> CommandT:
 @click.command(cls=RunCommand)
 @click.argument("run_file", required=False, type=click.Path(path_type=Path))
 @plugin_options
-@how_options
+@restart_options
 @click.pass_context
 def train(ctx: click.Context, run_file: Path | None, no_progress: bool, max_restarts: int) -> int:
     """Train on your own prompts, as RUN_FILE and flags say; flags win.
@@ -101,7 +101,7 @@ def _run(plan: Plan, no_progress: bool) -> Outcome:
 @click.command(cls=RunCommand)
 @click.argument("run_dir", type=click.Path(path_type=Path))
 @plugin_options
-@how_options
+@restart_options
 @click.pass_context
 def resume(ctx: click.Context, run_dir: Path, no_progress: bool, max_restarts: int) -> int:
     """Continue the run in RUN_DIR, as its run.toml and flags say; flags win.

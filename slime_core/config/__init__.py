@@ -6,12 +6,12 @@ from slime_core.lazy import exports
 
 if TYPE_CHECKING:
     from slime_core.config.companions import TEACHER_COLUMN as TEACHER_COLUMN
-    from slime_core.config.companions import TEACHES as TEACHES
+    from slime_core.config.companions import TEACHER_EXTRAS as TEACHER_EXTRAS
     from slime_core.config.companions import critic_of as critic_of
     from slime_core.config.companions import old_actor_lag as old_actor_lag
     from slime_core.config.companions import reference_of as reference_of
     from slime_core.config.companions import teacher_of as teacher_of
-    from slime_core.config.companions import teaching as teaching
+    from slime_core.config.companions import teacher_sampling as teacher_sampling
     from slime_core.config.keys import FAMILIES as FAMILIES
     from slime_core.config.keys import FAMILY_OF_KEY as FAMILY_OF_KEY
     from slime_core.config.keys import AlarmArgs as AlarmArgs
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from slime_core.config.model_dir import read_positions as read_positions
     from slime_core.config.model_dir import read_vocab_size as read_vocab_size
     from slime_core.config.parsing import parse_config as parse_config
-    from slime_core.config.parsing import unread_in_finetuning as unread_in_finetuning
+    from slime_core.config.parsing import unused_in_finetuning as unused_in_finetuning
     from slime_core.config.plan import Plan as Plan
     from slime_core.config.plan import changed_plugins as changed_plugins
     from slime_core.config.plan import lock_plugins as lock_plugins
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from slime_core.config.run_file import parse_plugins as parse_plugins
     from slime_core.config.run_file import read_run_file as read_run_file
     from slime_core.config.run_file import refuse_unfit as refuse_unfit
-    from slime_core.config.run_file import shown as shown
+    from slime_core.config.run_file import short_repr as short_repr
     from slime_core.config.run_file import write_toml as write_toml
     from slime_core.config.settings import DEFAULT_USE as DEFAULT_USE
     from slime_core.config.settings import WEIGHTED as WEIGHTED
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from slime_core.config.settings import parse_use as parse_use
     from slime_core.config.settings import read_settings as read_settings
     from slime_core.config.settings import show_settings as show_settings
-    from slime_core.config.sources import CHOOSES as CHOOSES
+    from slime_core.config.sources import ROLE_OF_ALIAS as ROLE_OF_ALIAS
     from slime_core.config.sources import FlatKeys as FlatKeys
     from slime_core.config.sources import canonical as canonical
     from slime_core.config.sources import hint_for as hint_for

@@ -96,11 +96,11 @@ def check_models(config: RunConfig, trainer: Chosen[TrainerSpec]) -> None:
 
 # The models that a run serves; one of them may be the teacher, `opd_teacher_model`.
 
-TEACHES = frozenset({Extra.PROMPT_LOG_PROBS})
+TEACHER_EXTRAS = frozenset({Extra.PROMPT_LOG_PROBS})
 """Extras that a teacher's outputs need."""
 
 
-def teaching(config: RunConfig) -> SamplingParams:
+def teacher_sampling(config: RunConfig) -> SamplingParams:
     """Sampling parameters of requests to a teacher: no new tokens, and log-probs at the training temperature."""
     return SamplingParams(0, temperature=config.rollout.rollout_temperature or 1.0)
 
@@ -137,7 +137,7 @@ def _serve(name: str, args: ServedModelArgs, config: RunConfig, roles: ChosenRol
         if spec.check is not None:
             use = EngineUse(args.hf_checkpoint, read_model_config(args.hf_checkpoint), args.engines)
             if name == config.distillation.opd_teacher_model:
-                use = replace(use, sampling=teaching(config), want=TEACHES)
+                use = replace(use, sampling=teacher_sampling(config), want=TEACHER_EXTRAS)
             spec.check(settings, use)
     except UnknownName as error:
         raise UnknownName(f"{key}.engine: {error}") from None
@@ -152,11 +152,11 @@ def _check_teacher(name: str, served: Served, config: RunConfig, roles: ChosenRo
             maker = f"batch transform {chosen.reference!r} makes {TEACHER_COLUMN}"
             raise ConfigError(f"opd_teacher_model has no effect here: {maker}; leave it out")
     policy, model, engine = config.run.hf_checkpoint, served.model, served.engine
-    if not engine.spec.gives - engine.spec.excluded_extras(engine.settings) >= TEACHES:
-        advice = engines_giving(Extra.PROMPT_LOG_PROBS, catalog, f"[served_models.{name}] engine")
+    if not engine.spec.gives - engine.spec.excluded_extras(engine.settings) >= TEACHER_EXTRAS:
+        advice = engine_advice(Extra.PROMPT_LOG_PROBS, catalog, f"[served_models.{name}] engine")
         reason = f"engine {engine.reference!r} does not give a teacher's prompt_log_probs with its settings"
         raise ConfigError(f"served_models.{name}: {reason}: {advice}")
-    differing = unlike(policy, model)
+    differing = vocabulary_difference(policy, model)
     ours, theirs = read_vocab_size(policy), read_vocab_size(model)
     if differing is None and ours is not None and theirs is not None and ours > theirs:
         differing = f"its vocab_size is {theirs}, and the policy's {ours}"
@@ -167,7 +167,7 @@ def _check_teacher(name: str, served: Served, config: RunConfig, roles: ChosenRo
         )
 
 
-def engines_giving(extra: Extra, catalog: Catalog, key: str) -> str:
+def engine_advice(extra: Extra, catalog: Catalog, key: str) -> str:
     """Advice to choose, with `key`, an engine that returns an extra."""
     names = sorted(name for name, each in catalog.choices(EngineSpec).items() if extra in each.spec.gives)
     if not names:
@@ -175,7 +175,7 @@ def engines_giving(extra: Extra, catalog: Catalog, key: str) -> str:
     return f"choose one that does ({', '.join(names)}), {key} = {names[0]!r}"
 
 
-def unlike(policy: Path, other: Path) -> str | None:
+def vocabulary_difference(policy: Path, other: Path) -> str | None:
     """Describe the first id of the policy's tokenizer that another lacks or uses for another text; None if none does.
 
     The other tokenizer may have more ids, because models of one family pad their vocabularies to different sizes.

@@ -14,8 +14,8 @@ from typing import Literal, Self
 
 from slime_core.catalog import Catalog, is_project_code
 from slime_core.catalog.checks import plugin_errors
-from slime_core.config.companions import engines_giving
-from slime_core.config.keys import OptimArgs, RolloutArgs, RunConfig, given_in
+from slime_core.config.companions import engine_advice
+from slime_core.config.keys import OptimArgs, RolloutArgs, RunConfig, changed_keys
 from slime_core.config.parsing import check_template
 from slime_core.config.settings import DEFAULT_USE, Chosen, ChosenRoles
 from slime_core.errors import ConfigError, did_you_mean
@@ -44,7 +44,7 @@ ENVIRONMENT = "environment"
 
 def check_fit(config: RunConfig, roles: ChosenRoles, catalog: Catalog) -> None:
     """Raise ConfigError unless a run's choices fit each other and its keys; one message lists all problems."""
-    checks = (_columns, _companions, _estimation, _scored, _unread, _train_data, _turns, _interval, _bf16, _replay)
+    checks = (_columns, _companions, _estimation, _rewards, _unused, _train_data, _memory, _interval, _bf16, _replay)
     if problems := [problem for check in checks for problem in check(config, roles, catalog)]:
         raise ConfigError("\n".join(problems))
 
@@ -78,7 +78,7 @@ def _companions(config: RunConfig, roles: ChosenRoles, catalog: Catalog) -> Iter
         able = _estimators(catalog, "uses_kl_penalty")
         reason = f"advantage {advantage.name!r} has one reward a sample"
         yield f"kl_coef has no effect here: {reason}; use {able}, or use_kl_loss with kl_loss_coef"
-    for key in [] if has_critic else sorted(given_in(config.critic)):
+    for key in [] if has_critic else sorted(changed_keys(config.critic)):
         able = _estimators(catalog, "uses_values")
         yield f"{key} has no effect here: advantage {advantage.name!r} has no critic; use {able}, or leave it out"
     switches = {"kl_coef": penalty, "use_opd": distils, f"advantage {advantage.name!r}": has_critic}
@@ -98,8 +98,8 @@ def _estimation(config: RunConfig, roles: ChosenRoles, catalog: Catalog) -> Iter
     estimator, loss = roles.one(AdvantageSpec), roles.one(LossSpec)
     spec, of_advantages = estimator.spec, loss.spec.zero_without_advantage(loss.settings)
     has_other_loss = config.distillation.use_opd or config.reference.kl_loss_coef
-    alone = config.rollout.n_samples_per_prompt == 1 and spec.compares_samples(estimator.settings)
-    if alone and of_advantages and not has_other_loss:
+    has_one_sample = config.rollout.n_samples_per_prompt == 1 and spec.compares_samples(estimator.settings)
+    if has_one_sample and of_advantages and not has_other_loss:
         others = " or ".join(_comparing_none(catalog)) or "…"
         yield (
             f"n_samples_per_prompt = 1: advantage {estimator.reference!r} compares the samples of a prompt: give 2 or "
@@ -125,7 +125,7 @@ def _estimation(config: RunConfig, roles: ChosenRoles, catalog: Catalog) -> Iter
         )
 
 
-def _scored(config: RunConfig, roles: ChosenRoles, catalog: Catalog) -> Iterator[str]:
+def _rewards(config: RunConfig, roles: ChosenRoles, catalog: Catalog) -> Iterator[str]:
     rewards = {each.reference for role in ("reward", "group_reward") for each in roles[role]}
     generators = roles.all(GeneratorSpec)
     if rewards == {ENVIRONMENT} and generators and not any(each.spec.scores for each in generators):
@@ -144,7 +144,7 @@ def _comparing_none(catalog: Catalog) -> Iterator[str]:
 # Keys and choices: keys that the chosen parts do not support, and choices that the others do not use.
 
 
-def _unread(config: RunConfig, roles: ChosenRoles, catalog: Catalog) -> Iterator[str]:
+def _unused(config: RunConfig, roles: ChosenRoles, catalog: Catalog) -> Iterator[str]:
     rendering = [each.reference for each in roles.all(GeneratorSpec) if each.spec.renders_prompts]
     sets = config.evaluation.eval_prompt_data.items()
     keys = ["apply_chat_template"] if config.data.apply_chat_template else []
@@ -200,18 +200,18 @@ def _bf16(config: RunConfig, roles: ChosenRoles, catalog: Catalog) -> Iterator[s
             yield f"bf16 has no effect on {able.role} {able.name!r}: leave it out, or choose one that can: {can}"
 
 
-def _turns(config: RunConfig, roles: ChosenRoles, catalog: Catalog) -> Iterator[str]:
+def _memory(config: RunConfig, roles: ChosenRoles, catalog: Catalog) -> Iterator[str]:
     # Engine and trainer share devices or memory; the idle one releases its memory.
     cluster, policy, debug = config.cluster, config.rollout.rollout_policy, config.debug
     keys = ("colocate", "offload_train", "offload_rollout")
-    asked = next((f"{key} = true" for key in keys if getattr(cluster, key)), "")
-    if not asked:
+    given_key = next((f"{key} = true" for key in keys if getattr(cluster, key)), "")
+    if not given_key:
         return
     if config.finetunes or debug.debug_rollout_only or debug.load_debug_rollout_data is not None:
-        yield f"{asked} has no effect here: only one of engine and trainer is started"
+        yield f"{given_key} has no effect here: only one of engine and trainer is started"
     if policy != "sync":
         reason = f'with rollout_policy = "{policy}" engines generate while the ranks train'
-        yield f'{asked}: {reason}; leave it out, or set rollout_policy = "sync"'
+        yield f'{given_key}: {reason}; leave it out, or set rollout_policy = "sync"'
     halves: tuple[tuple[str, bool, EngineSpec | TrainerSpec], ...] = (
         ("offload_rollout", cluster.offloads_rollout, roles.one(EngineSpec).spec),
         ("offload_train", cluster.offloads_train, roles.one(TrainerSpec).spec),
@@ -219,23 +219,23 @@ def _turns(config: RunConfig, roles: ChosenRoles, catalog: Catalog) -> Iterator[
     for key, offloads, spec in halves:
         if offloads and not spec.releases:
             instead = f"set {key} = false, or choose another {spec.role}"
-            yield f"{asked}: {spec.role} {spec.name!r} cannot give up memory; {instead}"
+            yield f"{given_key}: {spec.role} {spec.name!r} cannot give up memory; {instead}"
 
 
 def _interval(config: RunConfig, roles: ChosenRoles, catalog: Catalog) -> Iterator[str]:
     # If the run publishes less often, an engine that starts late or reacquires memory needs the served version.
     transport, engine = roles.one(TransportSpec).spec, roles.one(EngineSpec).spec
-    asked = f"update_weights_interval = {config.rollout.update_weights_interval}"
+    given_key = f"update_weights_interval = {config.rollout.update_weights_interval}"
     if config.rollout.update_weights_interval == 1:
         return
     if config.debug.debug_rollout_only or config.debug.load_debug_rollout_data is not None:
-        yield f"{asked} has no effect here: only one of engine and trainer is started; leave it out"
+        yield f"{given_key} has no effect here: only one of engine and trainer is started; leave it out"
     if transport.rendezvous:
         reason = f"with transport {transport.name!r} a replaced engine gets the trainer's weights, not the served ones"
-        yield f'{asked}: {reason}: set it to 1, or choose a transport of files, [transport] use = "disk"'
+        yield f'{given_key}: {reason}: set it to 1, or choose a transport of files, [transport] use = "disk"'
     if config.cluster.offloads_rollout and MemoryTag.WEIGHTS in engine.releases:
         reason = f"engine {engine.name!r} releases its weights while the ranks train"
-        yield f"{asked}: {reason}: set it to 1, or offload_rollout = false"
+        yield f"{given_key}: {reason}: set it to 1, or offload_rollout = false"
 
 
 def _replay(config: RunConfig, roles: ChosenRoles, catalog: Catalog) -> Iterator[str]:
@@ -281,12 +281,12 @@ def wanted_extras(config: RunConfig, roles: ChosenRoles, catalog: Catalog) -> fr
         wanted.pop(Extra.TOP_P_TOKENS, None)
     withheld = engine.spec.gives & engine.spec.excluded_extras(engine.settings)
     given = engine.spec.gives - withheld
-    brought = frozenset[Extra]().union(*(each.spec.gives for each in roles.all(GeneratorSpec)))
+    from_generators = frozenset[Extra]().union(*(each.spec.gives for each in roles.all(GeneratorSpec)))
     if config.generates and not config.debug.debug_rollout_only:
         _refuse_bias(config.rollout, trainer.reference, replays_top_p=Extra.TOP_P_TOKENS in wanted)
         for extra, field in wanted.items():
-            if extra not in given | brought:
-                way = "choose others for it" if extra in withheld else engines_giving(extra, catalog, "[engine] use")
+            if extra not in given | from_generators:
+                way = "choose others for it" if extra in withheld else engine_advice(extra, catalog, "[engine] use")
                 with_these = " with its settings" if extra in withheld else ""
                 raise ConfigError(
                     f"trainer {trainer.reference!r} reads {field.value} of samples, and engine {engine.reference!r} "
@@ -313,42 +313,42 @@ def _refuse_bias(rollout: RolloutArgs, trainer: str, *, replays_top_p: bool) -> 
 
 
 def name_transport(
-    trainer: TrainerSpec, engine: EngineSpec, catalog: Catalog, forced: Chosen[TransportSpec] | None, nodes: int
+    trainer: TrainerSpec, engine: EngineSpec, catalog: Catalog, required: Chosen[TransportSpec] | None, nodes: int
 ) -> str:
-    """Name of a transport that trainer and engine support, in a run file; `forced` is the run file's choice, if any."""
+    """Name of a transport that trainer and engine support; `required` is the run file's choice, if it has one."""
     there = {name: each.spec for name, each in catalog.choices(TransportSpec).items()}
-    if forced is not None:
-        there.setdefault(forced.registered.qualified, forced.spec)  # one of a project file is not in the catalog
+    if required is not None:
+        there.setdefault(required.registered.qualified, required.spec)  # one of a project file is not in the catalog
     offered = {name: spec for name, spec in there.items() if nodes == 1 or not spec.one_machine}
-    forced_name = forced.registered.qualified if forced else None
-    if forced is not None and forced_name in there and forced_name not in offered:
+    required_name = required.registered.qualified if required else None
+    if required is not None and required_name in there and required_name not in offered:
         raise ConfigError(
-            f"transport {forced.spec.name!r} is for one machine, and actor_num_nodes = {nodes}: leave it out, or "
+            f"transport {required.spec.name!r} is for one machine, and actor_num_nodes = {nodes}: leave it out, or "
             f"choose one of {', '.join(offered) or 'none, there is no other'}"
         )
-    agreed = agree_transport(trainer, engine, offered, forced_name)
+    agreed = agree_transport(trainer, engine, offered, required_name)
     short = offered[agreed].name
     return short if not is_project_code(agreed) and sum(each.name == short for each in there.values()) == 1 else agreed
 
 
 def agree_transport(
-    trainer: TrainerSpec, engine: EngineSpec, offered: Mapping[str, TransportSpec], forced: str | None
+    trainer: TrainerSpec, engine: EngineSpec, offered: Mapping[str, TransportSpec], required: str | None
 ) -> str:
-    """Qualified name of the engine's first transport that the trainer supports; `forced` must suit both.
+    """Qualified name of the engine's first transport that the trainer supports; `required` must suit both.
 
     Raises:
-        ConfigError: they have no transport in common, or do not both support the forced one.
+        ConfigError: they have no transport in common, or do not both support the required one.
     """
     sends, receives = trainer.transports, engine.transports
     takes: dict[str, None] = {}
     for wanted in receives:
         takes |= dict.fromkeys(name for name, spec in offered.items() if _means(wanted, name, spec))
     both = [name for name in takes if sends is None or any(_means(each, name, offered[name]) for each in sends)]
-    if forced in both:
-        return forced
-    if both and forced is None:
+    if required in both:
+        return required
+    if both and required is None:
         return both[0]
-    why = f"they do not both support transport {forced!r}" if forced else "they have no transport in common"
+    why = f"they do not both support transport {required!r}" if required else "they have no transport in common"
     raise ConfigError(
         f"trainer {trainer.name!r} cannot send weights to engine {engine.name!r}: {why}. The trainer supports "
         f"{'any' if sends is None else _listed(sends)}, the engine {_listed(receives)}. Available are "

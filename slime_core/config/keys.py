@@ -56,7 +56,7 @@ class Family(Settings):
     _reads_environment: ClassVar[bool] = False
 
 
-def given_in(family: Family) -> frozenset[str]:
+def changed_keys(family: Family) -> frozenset[str]:
     """The keys with a value other than their default."""
     fields = type(family).model_fields.items()
     return frozenset(key for key, info in fields if getattr(family, key) != info.get_default(call_default_factory=True))

@@ -14,7 +14,7 @@ import json
 import struct
 from pathlib import Path
 
-from slime_core.config.run_file import shown
+from slime_core.config.run_file import short_repr
 from slime_core.errors import ModelError
 from slime_core.sample import Json
 
@@ -106,20 +106,20 @@ def _index(path: Path) -> dict[str, str]:
 def check_model_dir(directory: Path, key: str = "hf_checkpoint") -> None:
     """Raise ModelError unless a directory contains a model, its configuration and a tokenizer."""
     try:
-        there = sorted(each.name for each in directory.iterdir())
+        names = sorted(each.name for each in directory.iterdir())
     except (FileNotFoundError, NotADirectoryError):
         tried = f"; relative paths start at {Path.cwd()}" if not directory.is_absolute() else ""
         raise ModelError(
             f"no model directory {directory}: {key} must be a local directory in HF format{tried}"
         ) from None
     except OSError as error:
-        raise ModelError(f"{key} = {shown(str(directory))}: {error.strerror}; give a model directory") from None
-    listed = f"{directory} holds {', '.join(there) or 'nothing'}"
-    if "config.json" not in there:
+        raise ModelError(f"{key} = {short_repr(str(directory))}: {error.strerror}; give a model directory") from None
+    listed = f"{directory} holds {', '.join(names) or 'nothing'}"
+    if "config.json" not in names:
         raise ModelError(f"no config.json: {listed}. Is it a model directory in HF format?")
-    if not any(name.endswith(".safetensors") for name in there):
+    if not any(name.endswith(".safetensors") for name in names):
         raise ModelError(f"no .safetensors weights: {listed}. Save the model with `save_pretrained` of transformers.")
-    if "tokenizer.json" not in there:
+    if "tokenizer.json" not in names:
         make = f"`AutoTokenizer.from_pretrained(...).save_pretrained({str(directory)!r})` of transformers"
         raise ModelError(f"no tokenizer.json: {listed}. Make one with {make}.")
     read_model_config(directory)

@@ -22,7 +22,7 @@ from slime_core.config.keys import (
     RolloutArgs,
     RunArgs,
     RunConfig,
-    given_in,
+    changed_keys,
 )
 from slime_core.config.run_file import TABLE, parse_plugins
 from slime_core.config.settings import DEFAULT_USE, RoleTable, explain, parse_role_table
@@ -60,7 +60,7 @@ def check_template(key: str, template: str, known: Collection[str]) -> set[str]:
 
 def refuse_inert(config: RunConfig) -> None:
     """Raise ConfigError for keys that were set and have no effect, and for contradictory combinations."""
-    given = frozenset[str]().union(*(given_in(getattr(config, name)) for name in FAMILIES))
+    given = frozenset[str]().union(*(changed_keys(getattr(config, name)) for name in FAMILIES))
     problems = [
         f"{key} has no effect here: {remedy}"
         for keys, has_effect, remedy in _conditions(config, given)
@@ -70,7 +70,7 @@ def refuse_inert(config: RunConfig) -> None:
     for find in (_rollout_problems, _run_problems, _optimizer_problems, _companion_problems, _old_actor_problems):
         problems += find(config, given)
     if config.finetunes:
-        problems += unread_in_finetuning(given)
+        problems += unused_in_finetuning(given)
         used = [role for role in ("group_filter", "sample_filter", "correction") if config.roles[role].use]
         problems += [f"{role} has no effect here: {_NOTHING_GENERATED}" for role in used]
     if problems:
@@ -209,7 +209,7 @@ def _old_actor_problems(config: RunConfig, given: Set[str]) -> Iterator[str]:
         yield f"keep_old_actor has no effect here: training begins with the weights that generated; {instead}"
 
 
-def unread_in_finetuning(given: Collection[str]) -> Iterator[str]:
+def unused_in_finetuning(given: Collection[str]) -> Iterator[str]:
     """One sentence for each of these keys that concerns generation, which finetuning does not do."""
     used = {"rollout_batch_size", "num_rollout", "num_epoch", "eval_interval", "skip_eval_before_train"}
     used |= {"eval_prompt_data", "eval_input_key", "eval_label_key", "rollout_max_context_len"}

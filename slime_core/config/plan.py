@@ -93,8 +93,8 @@ def _uses(plan: Plan) -> Iterator[tuple[str, WorkerGroupSpec]]:
         yield "trainer", WorkerGroupSpec("trainer", size, needs=needs)
     if not plan.config.generates:
         return
-    beside = "trainer" if trains and plan.config.cluster.colocate else None
-    engines = [("engine", "engine", plan.roles.one(EngineSpec), plan.config.rollout.rollout_num_engines, beside)]
+    shared_with = "trainer" if trains and plan.config.cluster.colocate else None
+    engines = [("engine", "engine", plan.roles.one(EngineSpec), plan.config.rollout.rollout_num_engines, shared_with)]
     engines += [
         (f"model {name}", f"model-{name}", each.engine, each.engines, None) for name, each in plan.served.items()
     ]
@@ -227,7 +227,7 @@ def check_outputs(config: RunConfig) -> None:
             continue
         place = real(template.format(rollout_id=0, rank=0))
         for other, there in places.items():
-            if there.is_relative_to(place) or (place.is_relative_to(there) and not _is_apart(place, there, other)):
+            if there.is_relative_to(place) or (place.is_relative_to(there) and not _is_separate(place, there, other)):
                 both = f"{key} = {template!r} and {other} = {str(there)!r}"
                 raise ConfigError(f"{both} overlap. Give two paths, neither inside the other")
         places[key] = place
@@ -243,7 +243,7 @@ def check_outputs(config: RunConfig) -> None:
             refuse_occupied(f"{key} = {template!r}", path, run_id_of(root))
 
 
-def _is_apart(place: Path, there: Path, key: str) -> bool:
+def _is_separate(place: Path, there: Path, key: str) -> bool:
     return key == "save" and place.relative_to(there).parts[0] not in RUN_PARTS
 
 

@@ -100,9 +100,9 @@ def resolve_choices(config: RunConfig, catalog: Catalog) -> tuple[ChosenRoles, t
         raise ConfigError("\n".join(problems))
     roles = ChosenRoles(chosen)
     # The transport of the run file, if it will do, or what trainer and engine agree on.
-    trainer, engine, forced = roles.one(TrainerSpec).spec, roles.one(EngineSpec).spec, roles.maybe(TransportSpec)
-    name = name_transport(trainer, engine, catalog, forced, config.cluster.actor_num_nodes or 1)
-    agreed = forced or choice(TransportSpec, name, 1.0, config.roles["transport"], catalog)
+    trainer, engine, required = roles.one(TrainerSpec).spec, roles.one(EngineSpec).spec, roles.maybe(TransportSpec)
+    name = name_transport(trainer, engine, catalog, required, config.cluster.actor_num_nodes or 1)
+    agreed = required or choice(TransportSpec, name, 1.0, config.roles["transport"], catalog)
     roles = ChosenRoles({**chosen, "transport": (agreed,)})
     check_fit(config, roles, catalog)
     return roles, tuple(section for section in unused if section != f"transport.{agreed.reference}")

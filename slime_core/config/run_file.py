@@ -92,7 +92,7 @@ def _refuse(value: object, where: str, path: str, depth: int) -> None:
     match value:
         case dict():
             for key, each in value.items():
-                _refuse(str(key), where, f"the key {shown(key)}", 0)
+                _refuse(str(key), where, f"the key {short_repr(key)}", 0)
                 _refuse(each, where, f"{path}.{key}" if path else str(key), depth + 1)
         case list():
             for each in value:
@@ -108,7 +108,7 @@ def _refuse(value: object, where: str, path: str, depth: int) -> None:
             raise ConfigError(f'{where}: {place} is a date or time, which no key takes: write it as text, "{value}"')
 
 
-def shown(value: object) -> str:
+def short_repr(value: object) -> str:
     """A value for a message, cut to the length that a line can bear."""
     text = repr(value)
     return text if len(text) <= 2 * _SHOWN else f"{text[:_SHOWN]} [...] {text[-_SHOWN:]}"

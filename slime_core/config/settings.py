@@ -16,7 +16,7 @@ from pydantic_core import ErrorDetails, to_jsonable_python
 from typing_extensions import TypeVar
 
 from slime_core.catalog import RegisteredChoice
-from slime_core.config.run_file import shown, toml_key
+from slime_core.config.run_file import short_repr, toml_key
 from slime_core.errors import ConfigError, PluginError, did_you_mean
 from slime_core.roles import SPECS, Choice, Settings, Spec
 from slime_core.sample import Json
@@ -235,8 +235,8 @@ def _sentence(item: ErrorDetails, model: type[BaseModel], prefix: str, parent_ke
             return f"unknown setting {where}.{near} [{section}] has{has}."
         case "literal_secret":
             return f"{where}: {item['msg']}"
-    said = item["msg"].removeprefix("Value error, ")  # pydantic's name for what a check of our own says
-    return f"{where} = {shown(REDACTOR.redact_data(item['input']))}: {said[0].lower()}{said[1:]}"
+    reason = item["msg"].removeprefix("Value error, ")  # pydantic's name for what a check of our own says
+    return f"{where} = {short_repr(REDACTOR.redact_data(item['input']))}: {reason[0].lower()}{reason[1:]}"
 
 
 def _model_at(model: type[BaseModel], path: Sequence[int | str]) -> type[BaseModel] | None:

@@ -33,9 +33,9 @@ from slime_core.errors import ConfigError, PluginError, SlimeError, did_you_mean
 from slime_core.roles import SELECTABLE, SPECS, EngineSpec, ForeignName, LossSpec, TrainerSpec
 from slime_core.sample import Json
 
-CHOOSES: dict[str, str] = {spec.also_chosen_by: role for role, spec in SPECS.items() if spec.also_chosen_by}
+ROLE_OF_ALIAS: dict[str, str] = {spec.also_chosen_by: role for role, spec in SPECS.items() if spec.also_chosen_by}
 """slime's name for what a role uses -> the role."""
-_OWN = {*FAMILY_OF_KEY, *SELECTABLE, *CHOOSES, TABLE}
+_OWN = {*FAMILY_OF_KEY, *SELECTABLE, *ROLE_OF_ALIAS, TABLE}
 """Keys of every run, which no choice can have for a flat key."""
 Path = tuple[str, ...]
 """A place in nested tables."""
@@ -151,24 +151,24 @@ def canonical(sources: Sequence[Mapping[str, Json]], catalog: Catalog) -> Canoni
         ConfigError: two keys of one source contradict each other, or a table is none.
         PluginError: a choice declares a key of the core.
     """
-    form = _Form(catalog)
-    ours = [form.in_our_names(source, sources[place:]) for place, source in enumerate(sources, 1)]
-    form.merged = _merged(ours)
+    canonicalizer = _Canonicalizer(catalog)
+    ours = [canonicalizer.with_own_keys(source, sources[place:]) for place, source in enumerate(sources, 1)]
+    canonicalizer.merged = _merged(ours)
     for role in SELECTABLE:
-        for name in _used(form.merged, role):
+        for name in _used(canonicalizer.merged, role):
             with contextlib.suppress(SlimeError):
-                form.chosen[role, name] = catalog.find(role, name)
-    if faults := [fault for registered in form.chosen.values() for fault in key_faults(registered)]:
+                canonicalizer.chosen[role, name] = catalog.find(role, name)
+    if faults := [fault for registered in canonicalizer.chosen.values() for fault in key_faults(registered)]:
         raise PluginError("\n".join(faults))
-    placed = [form.in_sections(source) for source in ours]
+    canonical_sources = [canonicalizer.with_sections(source) for source in ours]
     try:
-        _place_counts(placed, form.chosen)
+        _place_counts(canonical_sources, canonicalizer.chosen)
     except ConfigError as error:
-        form.problems.append(str(error))
-    return Canonical(_merged(placed), list(dict.fromkeys(form.problems)), form.notes)
+        canonicalizer.problems.append(str(error))
+    return Canonical(_merged(canonical_sources), list(dict.fromkeys(canonicalizer.problems)), canonicalizer.notes)
 
 
-class _Form:
+class _Canonicalizer:
     """Writes one source after the other, and collects what cannot be written."""
 
     def __init__(self, catalog: Catalog) -> None:
@@ -178,22 +178,22 @@ class _Form:
         self.problems: list[str] = []
         self.notes: list[str] = []
 
-    def in_our_names(self, source: Mapping[str, Json], later: Sequence[Mapping[str, Json]]) -> dict[str, Json]:
+    def with_own_keys(self, source: Mapping[str, Json], later: Sequence[Mapping[str, Json]]) -> dict[str, Json]:
         # `advantage_estimator = "gspo"` chooses a loss, too, which goes where a flag gives another estimator.
-        again = {key for each in later for key in each if key in CHOOSES or self.flat_keys.foreign(key)}
-        values = {key: value for key, value in source.items() if key not in again}
+        overridden = {key for each in later for key in each if key in ROLE_OF_ALIAS or self.flat_keys.foreign(key)}
+        values = {key: value for key, value in source.items() if key not in overridden}
         for key in [*values]:
             if name := self.flat_keys.foreign(key):
                 self._replace(values, name, values.pop(key))
-        for key in [key for key in CHOOSES if key in values]:
-            role, value = CHOOSES[key], values.pop(key)
-            said = f"{key} = {value!r}"
+        for key in [key for key in ROLE_OF_ALIAS if key in values]:
+            role, value = ROLE_OF_ALIAS[key], values.pop(key)
+            assignment = f"{key} = {value!r}"
             losses = (each.spec for each in self.catalog.choices(LossSpec).values())
             estimator = next((spec.estimator for spec in losses if spec.name == value), "")
             if role == "advantage" and estimator:
-                put(values, said, ("loss", "use"), value)
+                put(values, assignment, ("loss", "use"), value)
                 value = estimator
-            put(values, said, (role, "use"), value)
+            put(values, assignment, (role, "use"), value)
         return values
 
     def _replace(self, values: dict[str, Json], name: ForeignName, value: Json) -> None:
@@ -208,16 +208,16 @@ class _Form:
         whose = f"{name.framework}'s" if name.framework else "from elsewhere"
         self.notes.append(f"{name.name} is {whose}: {shown}")
 
-    def in_sections(self, source: Mapping[str, Json]) -> dict[str, Json]:
+    def with_sections(self, source: Mapping[str, Json]) -> dict[str, Json]:
         values = dict(source)
         for key in [key for key in source if key not in _OWN]:
             value, paths = values.pop(key), self._paths(key)
             if len(paths) == 1:
                 put(values, f"{key} = {value!r}", next(iter(paths)), value)
             elif paths:
-                self.problems.append(_claimed_twice(key, paths))
+                self.problems.append(_ambiguous_key(key, paths))
             elif owners := self.flat_keys.owners_of(key):
-                self.problems += self._without_effect(key, owners)
+                self.problems += self._unused_key(key, owners)
             else:
                 hint = hint_for(key, value, self.catalog) or " `slime train --help all` lists every key."
                 self.problems.append(f"unknown key {key!r}.{hint}")
@@ -235,7 +235,7 @@ class _Form:
                 paths[(role, name, *owner.place)] = registered
         return paths
 
-    def _without_effect(self, key: str, owners: Sequence[Owner]) -> Iterator[str]:
+    def _unused_key(self, key: str, owners: Sequence[Owner]) -> Iterator[str]:
         names: dict[str, list[str]] = {}
         for owner in owners:
             names.setdefault(owner.role, []).append(repr(owner.name))
@@ -249,7 +249,7 @@ class _Form:
         yield f"{key} has no effect here: it is a setting of {has}, and {uses}; leave it out, or choose {choice}"
 
 
-def put(values: dict[str, Json], said: str, path: Path, value: Json) -> None:
+def put(values: dict[str, Json], assignment: str, path: Path, value: Json) -> None:
     """Put a value at a path of nested tables. Raises ConfigError: another value is there, or no table."""
     table = values
     for part in path[:-1]:
@@ -259,7 +259,7 @@ def put(values: dict[str, Json], said: str, path: Path, value: Json) -> None:
         table[part] = inner = dict(inner)
         table = inner
     if path[-1] in table and _comparable(path, table[path[-1]]) != _comparable(path, value):
-        raise ConfigError(f"{said} contradicts {'.'.join(path)} = {table[path[-1]]!r}: give one of them")
+        raise ConfigError(f"{assignment} contradicts {'.'.join(path)} = {table[path[-1]]!r}: give one of them")
     table[path[-1]] = value
 
 
@@ -287,7 +287,7 @@ def _used(values: Mapping[str, Json], role: str) -> Mapping[str, float]:
         return {}
 
 
-def _claimed_twice(key: str, paths: Mapping[Path, RegisteredChoice]) -> str:
+def _ambiguous_key(key: str, paths: Mapping[Path, RegisteredChoice]) -> str:
     has = " and of ".join(f"{role.replace('_', ' ')} {each.spec.name!r}" for (role, *_), each in paths.items())
     tables = " and ".join(f"[{'.'.join(path[:-1])}] {path[-1]} = …" for path in paths)
     return f"{key} is a setting of {has}, which are chosen both: write it in the table of the one meant, {tables}"
@@ -314,9 +314,9 @@ def _place_counts(sources: Sequence[dict[str, Json]], chosen: Mapping[Path, Regi
             place(sources, counts, name, (role, name, key) if key else ())
 
 
-def _place(sources: Sequence[dict[str, Json]], keys: Sequence[str], said: str, path: Path, number: int) -> None:
+def _place(sources: Sequence[dict[str, Json]], keys: Sequence[str], assignment: str, path: Path, number: int) -> None:
     last = [source for source in sources if any(key in source for key in keys)][-1]
-    put(last, f"{said} = {number}", path, number)
+    put(last, f"{assignment} = {number}", path, number)
     if _value_at(sources, path) != number:  # a later source sets it otherwise
         for source in sources:
             for key in keys:

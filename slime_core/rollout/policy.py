@@ -21,7 +21,7 @@ from typing import NoReturn, TypeVar
 from slime_core.aio import limited
 from slime_core.catalog.catalog import BuiltChoice
 from slime_core.catalog.checks import plugin_errors
-from slime_core.config import TEACHES
+from slime_core.config import TEACHER_EXTRAS
 from slime_core.errors import ContractError, ModelError, PluginError, UnknownName, error_text
 from slime_core.roles import (
     Extra,
@@ -188,7 +188,9 @@ class ServedTeacher:
                     tasks.create_task(self._teach(sample))
 
     async def _teach(self, sample: Sample) -> None:
-        extras = (await self._model.generate(GenerateRequest(sample.tokens, self._sampling, 0, want=TEACHES))).extras
+        extras = (
+            await self._model.generate(GenerateRequest(sample.tokens, self._sampling, 0, want=TEACHER_EXTRAS))
+        ).extras
         if extras is None or extras.prompt_log_probs is None:
             raise ModelError(
                 f"the context of teacher {self._name!r} has no room for a sample of {len(sample.tokens)} tokens: lower "

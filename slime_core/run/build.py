@@ -20,7 +20,7 @@ from slime_core.buffer import CheckedBuffer, CheckedFilter
 from slime_core.catalog import Catalog
 from slime_core.catalog.catalog import BuiltChoice
 from slime_core.catalog.checks import plugin_errors
-from slime_core.config import TEACHER_COLUMN, TEACHES, Chosen, Plan, teacher_of
+from slime_core.config import TEACHER_COLUMN, TEACHER_EXTRAS, Chosen, Plan, teacher_of
 from slime_core.data import HfTokenizer, name_files
 from slime_core.errors import ConfigError, ContractError, PluginError
 from slime_core.processes import OnLoop, Protection
@@ -363,7 +363,7 @@ class Builder:
                 name=f"model-{name}",
                 count=served.engines,
                 serves=name,
-                want=TEACHES if teaches else frozenset(),
+                want=TEACHER_EXTRAS if teaches else frozenset(),
             )
             pool = self._pool(served.engine, setup, f"served_models.{name}")
             pools[name] = ServedPool(self.tokenizer(served.model), pool)

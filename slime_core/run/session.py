@@ -34,7 +34,7 @@ from slime_core.aio import gather_or_cancel
 from slime_core.batching.prepare import Preparation
 from slime_core.catalog import Catalog
 from slime_core.catalog.catalog import BuiltChoice
-from slime_core.config import Plan, parse_config, read_positions, read_vocab_size, resolve, teaching
+from slime_core.config import Plan, parse_config, read_positions, read_vocab_size, resolve, teacher_sampling
 from slime_core.errors import ConfigError, StopRun
 from slime_core.events import Event, GroupsDone, WeightsPublished
 from slime_core.processes import Watchdog
@@ -398,7 +398,9 @@ class Session(BaseSession):
         generator = self.build.generator(roles.one(GeneratorSpec).reference)
         scoring = Scoring(rewards, group_rewards, bool(self.build.reward_keys()))
         name = self.plan.config.distillation.opd_teacher_model
-        teacher = None if name is None else ServedTeacher(name, self.build.models[name], teaching(self.plan.config))
+        teacher = (
+            None if name is None else ServedTeacher(name, self.build.models[name], teacher_sampling(self.plan.config))
+        )
         return Choices(generator, scoring, self.build.generator, self.build.reward, teacher)
 
 

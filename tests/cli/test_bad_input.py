@@ -24,17 +24,17 @@ def hello() -> None:
 """
 
 
-def refused(ran: Ran, run: Path, *said: str) -> None:
+def refused(ran: Ran, run: Path, *message: str) -> None:
     """The command failed as bad input does, said so without a traceback, and no worker was started."""
     assert ran.code == 2, ran.err
-    for text in said:
+    for text in message:
         assert text in ran.err
     assert "Traceback" not in ran.err
     assert not list(run.glob("logs/*"))
 
 
 @table(
-    "flags, said",
+    "flags, message",
     [
         ("--rolout-batch-size 3", ["'--rolout-batch-size'", "Did you mean", "--rollout-batch-size"]),
         ("--lr-scheduler-type=inverse_sqrt", ["'--lr-decay-style'?", "'inverse_sqrt' is 'inverse-square-root' here."]),
@@ -55,13 +55,13 @@ def refused(ran: Ran, run: Path, *said: str) -> None:
         ),
     ],
 )
-def test_bad_flags(project: Project, slime: Slime, flags: str, said: list[str]) -> None:
-    refused(slime("train", "run.toml", *flags.split()), project.run, *said)
+def test_bad_flags(project: Project, slime: Slime, flags: str, message: list[str]) -> None:
+    refused(slime("train", "run.toml", *flags.split()), project.run, *message)
     assert not project.run.exists()
 
 
 def test_flags_that_break_a_parser(project: Project, slime: Slime) -> None:
-    for flags, said in (
+    for flags, message in (
         (["--reward." + ".".join("k" * 5000), "1"], "has over 32 parts; settings are written --ROLE.NAME.KEY VALUE"),
         (["--engine.local.workers", "[" * 100_000], "is nested over 32 deep"),
         (["--engine.local.workers", "[" * 40 + "]" * 40], "is nested over 32 deep"),
@@ -74,24 +74,24 @@ def test_flags_that_break_a_parser(project: Project, slime: Slime) -> None:
         (["--apply-chat-template-kwargs", '{"a": "\\ud800"}'], "half a surrogate pair"),
     ):
         ran = slime("train", "run.toml", *flags)
-        refused(ran, project.run, said)
+        refused(ran, project.run, message)
         assert len(ran.err) < 1_000
 
 
 @table(
-    "missing, said",
+    "missing, message",
     [
         ("config.json", "no config.json: "),
         ("model.safetensors", "no .safetensors weights: "),
         ("tokenizer.json", "no tokenizer.json: "),
     ],
 )
-def test_an_incomplete_model(project: Project, slime: Slime, missing: str, said: str) -> None:
+def test_an_incomplete_model(project: Project, slime: Slime, missing: str, message: str) -> None:
     model = project.root / missing / "model"
     shutil.copytree(project.model, model)
     (model / missing).unlink()
     project.write_run(hf_checkpoint=str(model))
-    refused(slime("train", "run.toml"), project.run, said, "model holds ")
+    refused(slime("train", "run.toml"), project.run, message, "model holds ")
     assert not project.run.exists()
 
 
@@ -122,37 +122,39 @@ metadata.distributions = lambda **given: (each for each in found(**given) if eac
 
 
 @table(
-    "flags, said",
+    "flags, message",
     [
         ([], "no engine 'local'. Available: sglang (slime-engine-sglang 0.1.0). 'local' comes with slime-local. "),
         (["--lora-rank", "8"], "It is a setting of trainer 'local', which comes with slime-local. "),
     ],
 )
 def test_a_run_without_the_local_engine_and_trainer_says_what_to_install(
-    project: Project, flags: list[str], said: str
+    project: Project, flags: list[str], message: str
 ) -> None:
     ran = installed("train", "run.toml", *flags, at=project.root, hidden="slime-local")
     assert ran.returncode == 2
-    assert f"{said}{TO_TYPE}" in ran.stderr
+    assert f"{message}{TO_TYPE}" in ran.stderr
     assert "pip install slime" not in ran.stderr
     assert not project.run.exists()
 
 
 @table(
-    "command, said",
+    "command, message",
     [
         (["sft", "run.toml"], "no engine 'local'"),
         (["generate", "MODEL", "prompts.jsonl"], "no command 'generate'. It comes with slime-local"),
         (["demo"], "no command 'demo'. It comes with slime-local"),
     ],
 )
-def test_no_command_goes_on_without_the_package_that_it_needs(project: Project, command: list[str], said: str) -> None:
+def test_no_command_goes_on_without_the_package_that_it_needs(
+    project: Project, command: list[str], message: str
+) -> None:
     unread = dict.fromkeys(["reward", "n_samples_per_prompt", "rollout_max_response_len"])
     project.write_run(loss={"use": "sft_loss"}, **unread)
     arguments = [str(project.model) if each == "MODEL" else each for each in command]
     ran = installed(*arguments, at=project.root, hidden="slime-local")
     assert ran.returncode == 2
-    assert said in ran.stderr
+    assert message in ran.stderr
     assert TO_TYPE in ran.stderr
 
 
@@ -201,17 +203,17 @@ def test_another_package_can_add_a_command(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("source", "said"),
+    ("source", "message"),
     [
         (BROKEN, "cannot be loaded: ModuleNotFoundError: No module named 'a_library_that_nobody_has'"),
         ("hello = 5", "is a int; expected a click.Command"),
     ],
 )
-def test_a_broken_command_of_another_package_harms_only_itself(tmp_path: Path, source: str, said: str) -> None:
+def test_a_broken_command_of_another_package_harms_only_itself(tmp_path: Path, source: str, message: str) -> None:
     add_command(tmp_path, source)
     ran = installed("hello", at=tmp_path)
     assert ran.returncode == 2
-    assert ran.stderr == f"error: command 'hello' of slime-hello (slime_hello:hello) {said}\n"
+    assert ran.stderr == f"error: command 'hello' of slime-hello (slime_hello:hello) {message}\n"
     assert installed("--help", at=tmp_path).returncode == 0
     assert installed("plugins", "list", at=tmp_path).returncode == 0
 

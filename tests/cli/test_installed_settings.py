@@ -117,8 +117,8 @@ def test_a_run_file_has_them_in_a_table_or_flat_and_a_flag_wins(mine: Project, s
 
 
 def test_what_the_software_has_not_is_refused_with_the_nearest_name(mine: Project, slime: Slime) -> None:
-    said = "unknown setting reward.judge.passed_on.dept. Did you mean 'depth'?"
-    assert said in refusal(slime, "--judge-dept", "2")
+    message = "unknown setting reward.judge.passed_on.dept. Did you mean 'depth'?"
+    assert message in refusal(slime, "--judge-dept", "2")
     assert "Did you mean 'place'?" in refusal(slime, "--judge-plase", "new")
     assert "unknown setting reward.judge.passed_on.deeper." in refusal(slime, "--judge-deeper", "2")
     assert "reward.judge.passed_on.depth = 'x': input should be a valid integer" in refusal(slime, "--judge-depth", "x")

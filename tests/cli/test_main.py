@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from slime_core.catalog import Catalog
 from slime_core.cli import run_cli
 from slime_core.cli.main import COMMANDS, cli
-from slime_core.config import CHOOSES, FAMILIES, FlatKeys
+from slime_core.config import FAMILIES, ROLE_OF_ALIAS, FlatKeys
 from slime_core.errors import ConfigError, NonFiniteError, SlimeError, WorkerError
 from slime_core.roles import SELECTABLE
 from tests.conftest import Slime
@@ -44,7 +44,7 @@ def test_trains_help_is_short_and_its_topics_show_every_key_role_and_setting(
     shown = slime("train", "--help", "all").out
     keys = [key for family in FAMILIES.values() for key in family.model_fields]
     words = shown.split()
-    for key in (*keys, *SELECTABLE, *CHOOSES, *FlatKeys(Catalog.discover()).owners):
+    for key in (*keys, *SELECTABLE, *ROLE_OF_ALIAS, *FlatKeys(Catalog.discover()).owners):
         flag = key.replace("_", "-")
         assert f"--{flag}" in words or f"--[no-]{flag}" in words
     assert "Groups trained on per rollout.  [1 or more; default: 32]" in shown
@@ -79,7 +79,7 @@ def test_a_misspelt_command_is_told_the_nearest(slime: Slime) -> None:
 
 
 @table(
-    "error, code, said",
+    "error, code, message",
     [
         (ConfigError("lr is wrong"), 2, "error: lr is wrong\n"),
         (WorkerError("trainer 0 died"), 1, "error: trainer 0 died\n"),
@@ -95,7 +95,7 @@ def test_an_error_is_a_message_and_an_exit_code(
     capsys: pytest.CaptureFixture[str],
     error: BaseException,
     code: int,
-    said: str,
+    message: str,
 ) -> None:
     @click.command()
     def fail() -> None:
@@ -104,7 +104,7 @@ def test_an_error_is_a_message_and_an_exit_code(
     monkeypatch.setitem(cli.commands, "fail", fail)
     monkeypatch.setattr(cli, "get_command", lambda ctx, name: cli.commands.get(name))
     assert run_cli(["fail"]) == code
-    assert capsys.readouterr().err.lstrip() == said
+    assert capsys.readouterr().err.lstrip() == message
 
 
 def test_a_mistake_of_ours_shows_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:

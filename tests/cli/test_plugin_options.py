@@ -73,7 +73,7 @@ def test_a_plan_prints_order_and_what_is_left_out(two: Project, slime: Slime) ->
 
 
 @table(
-    "flags, plugins, said",
+    "flags, plugins, message",
     [
         (["--plugin", "my-twoo"], {}, "no plugin 'my-twoo' (--plugin or [plugins] require). Did you mean 'my-two'?"),
         (["--no-plugin", "my-twoo"], {}, "no plugin 'my-twoo' (--no-plugin or [plugins] without). Did you mean"),
@@ -85,10 +85,10 @@ def test_a_plan_prints_order_and_what_is_left_out(two: Project, slime: Slime) ->
     ],
 )
 def test_what_is_mistyped_or_contradicts_itself_is_refused(
-    two: Project, slime: Slime, flags: list[str], plugins: dict[str, Any], said: str
+    two: Project, slime: Slime, flags: list[str], plugins: dict[str, Any], message: str
 ) -> None:
     two.write_run(plugins=plugins)
-    assert said in slime.refused("train", "run.toml", *flags)
+    assert message in slime.refused("train", "run.toml", *flags)
     assert not two.run.exists()
 
 

@@ -120,7 +120,7 @@ def test_a_project_folder_is_judged_as_if_it_were_installed(slime: Slime, folder
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         (None, "has no pyproject.toml"),
         ("[project", "is not TOML"),
@@ -129,12 +129,12 @@ def test_a_project_folder_is_judged_as_if_it_were_installed(slime: Slime, folder
         (PYPROJECT.replace("slime_watcher.plugin", "elsewhere"), "holds elsewhere, which its entry points name"),
     ],
 )
-def test_a_folder_that_is_no_plugin_is_an_error(slime: Slime, folder: Path, text: str | None, said: str) -> None:
+def test_a_folder_that_is_no_plugin_is_an_error(slime: Slime, folder: Path, text: str | None, message: str) -> None:
     if text is None:
         (folder / "pyproject.toml").unlink()
     else:
         (folder / "pyproject.toml").write_text(text)
-    assert said in slime.refused("plugins", "check", folder)
+    assert message in slime.refused("plugins", "check", folder)
 
 
 def test_an_unknown_plugin_is_told_the_nearest(slime: Slime, watcher: None) -> None:

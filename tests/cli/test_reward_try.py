@@ -112,7 +112,7 @@ def test_settings_of_the_reward_are_flags(slime: Slime) -> None:
 
 
 @table(
-    "flag, said",
+    "flag, message",
     [
         ("--reward.length.pre=4", "Did you mean 'per'?"),
         ("--reward.picky.per=4", "--reward.picky.* has no effect here: write --reward.length.KEY VALUE"),
@@ -120,8 +120,8 @@ def test_settings_of_the_reward_are_flags(slime: Slime) -> None:
         ("--reward.length.per=many", "reward.length.per = 'many'"),
     ],
 )
-def test_settings_that_have_no_effect_or_no_sense_are_refused(slime: Slime, flag: str, said: str) -> None:
-    assert said in slime.refused("reward", "try", "length", "--data", responses("ab"), flag)
+def test_settings_that_have_no_effect_or_no_sense_are_refused(slime: Slime, flag: str, message: str) -> None:
+    assert message in slime.refused("reward", "try", "length", "--data", responses("ab"), flag)
 
 
 def test_every_row_is_accounted_for(slime: Slime) -> None:
@@ -171,7 +171,7 @@ def test_a_group_reward_sees_whole_groups(slime: Slime) -> None:
 
 
 @table(
-    "arguments, said",
+    "arguments, message",
     [
         (("rank",), "'rank' is a group reward: say which rows are a group, --group-key COLUMN"),
         (("length", "--group-key", "label"), "'length' is a reward: leave --group-key out"),
@@ -181,8 +181,8 @@ def test_a_group_reward_sees_whole_groups(slime: Slime) -> None:
         (("length", "--response-key", "number"), "no key 'number'"),
     ],
 )
-def test_bad_input_is_named(slime: Slime, arguments: tuple[str, ...], said: str) -> None:
-    assert said in slime.refused("reward", "try", *arguments, "--data", responses("a"))
+def test_bad_input_is_named(slime: Slime, arguments: tuple[str, ...], message: str) -> None:
+    assert message in slime.refused("reward", "try", *arguments, "--data", responses("a"))
 
 
 def test_the_samples_of_a_run_are_scored_as_they_are(

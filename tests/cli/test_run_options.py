@@ -64,7 +64,7 @@ def test_flags_are_keys_and_values(arguments: str, expected: object) -> None:
 
 
 @table(
-    "arguments, said",
+    "arguments, message",
     [
         ("--lr", "Option '--lr' requires an argument"),
         ("--eval-prompt-data a", "Option '--eval-prompt-data' requires 2 arguments"),
@@ -76,10 +76,10 @@ def test_flags_are_keys_and_values(arguments: str, expected: object) -> None:
         ("--nothing.x 1", "--nothing.x: settings are written --ROLE.NAME.KEY VALUE"),
     ],
 )
-def test_what_cannot_be_read_is_refused(arguments: str, said: str) -> None:
+def test_what_cannot_be_read_is_refused(arguments: str, message: str) -> None:
     with pytest.raises((click.UsageError, ConfigError)) as raised:
         flags(*arguments.split())
-    assert said in str(raised.value.message if isinstance(raised.value, click.UsageError) else raised.value)
+    assert message in str(raised.value.message if isinstance(raised.value, click.UsageError) else raised.value)
 
 
 def test_the_run_file_is_read_once(project: Project, slime: Slime, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -60,15 +60,15 @@ def test_what_is_odd_is_said(slime: Slime, tmp_path: Path, write_samples: Callab
 
 
 @table(
-    "arguments, said",
+    "arguments, message",
     [
         (["--rollout", 7], "holds no rollout 7; there is rollout 0 to 2"),
         (["--eval", 0], "holds no eval 0; there is eval 3 to 3"),
         (["--rollout", 1, "--all"], "--rollout, --eval and --all exclude each other"),
     ],
 )
-def test_what_is_not_there_is_named(slime: Slime, run: Path, arguments: list[object], said: str) -> None:
-    assert said in slime.refused("samples", run, *arguments)
+def test_what_is_not_there_is_named(slime: Slime, run: Path, arguments: list[object], message: str) -> None:
+    assert message in slime.refused("samples", run, *arguments)
 
 
 def test_a_folder_without_samples_is_named(slime: Slime, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ def policies(slime: Slime, *options: object) -> dict[str, dict[str, float]]:
 
 
 @table(
-    "options, said",
+    "options, message",
     [
         (["--partial-rollout"], "choose a --rollout-policy"),
         (["--partial-rollout", "--rollout-policy", "async"], "the weights wait for a whole rollout"),
@@ -22,5 +22,5 @@ def policies(slime: Slime, *options: object) -> dict[str, dict[str, float]]:
         (["--rollout-policy", "asink"], "continuous"),
     ],
 )
-def test_what_would_have_no_effect_is_refused(slime: Slime, options: list[object], said: str) -> None:
-    assert said in slime.refused("simulate", *options)
+def test_what_would_have_no_effect_is_refused(slime: Slime, options: list[object], message: str) -> None:
+    assert message in slime.refused("simulate", *options)

@@ -131,7 +131,7 @@ def plan_of(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> PlanO
 
 
 @table(
-    "changes, said",
+    "changes, message",
     [
         # bf16
         ({"bf16": True, "engine": {"use": "served"}}, "bf16 has no effect on engine 'served': leave it out, or choose"),
@@ -240,10 +240,10 @@ def plan_of(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> PlanO
         ({**SHARE, **SFT, "offload_rollout": True}, "offload_rollout = true has no effect"),
     ],
 )
-def test_what_does_not_fit_is_refused(plan_of: PlanOf, changes: dict[str, Json], said: str) -> None:
+def test_what_does_not_fit_is_refused(plan_of: PlanOf, changes: dict[str, Json], message: str) -> None:
     with pytest.raises(SlimeError) as raised:
         plan_of(**changes)
-    assert said in str(raised.value)
+    assert message in str(raised.value)
 
 
 @table(
@@ -458,7 +458,7 @@ def test_a_teacher_has_the_policys_ids(plan_of: PlanOf, tiny_model: Path, tmp_pa
     size = json.loads((tiny_model / "config.json").read_text())["vocab_size"]
     texts = {n: text for text, n in json.loads((tiny_model / "tokenizer.json").read_text())["model"]["vocab"].items()}
     assert plan_of(**served(other("larger", 512, more=300))).served["big"].model == tmp_path / "larger"
-    for model, said in (
+    for model, message in (
         (other("smaller", size - 1), f"its vocab_size is {size - 1}, and the policy's {size}"),
         (
             other("shifted", size, **{texts[9]: 10, texts[10]: 9}),
@@ -468,7 +468,7 @@ def test_a_teacher_has_the_policys_ids(plan_of: PlanOf, tiny_model: Path, tmp_pa
     ):
         with pytest.raises(SlimeError, match="the teacher has another vocabulary") as caught:
             plan_of(**served(model))
-        assert said in str(caught.value)
+        assert message in str(caught.value)
     (tmp_path / "larger" / "tokenizer.json").write_text("[]")
     with pytest.raises(SlimeError, match=r"tokenizer.json cannot be read as a tokenizer"):
         plan_of(**served(str(tmp_path / "larger")))

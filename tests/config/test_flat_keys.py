@@ -111,8 +111,8 @@ def test_a_key_of_what_is_not_chosen_is_refused_with_how_to_choose_it(stranger: 
         "cut_over has no effect here: it is a setting of trainer 'late', and trainer.use is 'local'"
     )
     assert "slime_stranger_heavy" not in sys.modules
-    said = refused(stranger, window=2)
-    assert "it is a setting of advantage 'whitened' or of engine 'wide', and advantage.use is 'grpo', engine" in said
+    message = refused(stranger, window=2)
+    assert "it is a setting of advantage 'whitened' or of engine 'wide', and advantage.use is 'grpo', engine" in message
 
 
 def test_a_key_that_two_choices_have_is_refused_naming_both(stranger: Catalog) -> None:
@@ -160,7 +160,7 @@ def test_late_settings_are_made_when_they_are_read_and_once(stranger: Catalog) -
 
 
 @pytest.mark.parametrize(
-    ("heavy", "said"),
+    ("heavy", "message"),
     [
         ("import no_such_library", "ModuleNotFoundError: No module named 'no_such_library'"),
         ("raise SystemExit(3)", "SystemExit: 3"),
@@ -168,12 +168,12 @@ def test_late_settings_are_made_when_they_are_read_and_once(stranger: Catalog) -
     ],
 )
 def test_settings_that_cannot_be_made_are_blamed_on_their_plugin(
-    install_plugin: Install, heavy: str, said: str
+    install_plugin: Install, heavy: str, message: str
 ) -> None:
     files = {"slime_stranger.py": STRANGER, "slime_stranger_heavy.py": heavy}
     install_plugin("slime-stranger", files, entry_points={"stranger": "slime_stranger"})
     catalog = Catalog.discover()
-    told = f"plugin slime-stranger 1.0: trainer 'late': making its settings raised {said}"
+    told = f"plugin slime-stranger 1.0: trainer 'late': making its settings raised {message}"
     with pytest.raises(PluginError, match=re.escape(told)):
         read_settings("trainer", "late", catalog.find("trainer", "late").spec, {})
 
@@ -199,7 +199,7 @@ def test_a_choice_that_takes_a_key_of_every_run_cannot_be_chosen(install_plugin:
 
 
 @table(
-    "field, said",
+    "field, message",
     [
         ({"flat_keys": "one"}, "flat_keys must be several names, write \\('one',\\)"),
         ({"flat_keys": ("nothing",)}, "flat_keys names 'nothing', which is none of its settings"),
@@ -207,6 +207,6 @@ def test_a_choice_that_takes_a_key_of_every_run_cannot_be_chosen(install_plugin:
         ({"settings": 5}, "settings must be a model, or a function that makes one"),
     ],
 )
-def test_a_spec_with_keys_that_cannot_be_is_refused(field: dict[str, object], said: str) -> None:
-    with pytest.raises((TypeError, ValueError), match=said):
+def test_a_spec_with_keys_that_cannot_be_is_refused(field: dict[str, object], message: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=message):
         Spec[object]("name", Settings, **cast(dict[str, str], field))  # type: ignore[arg-type]

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slime_core.catalog import Catalog
-from slime_core.config import CHOOSES, DEFAULT_USE, FAMILIES, FAMILY_OF_KEY, FlatKeys, parse_config, parse_use
+from slime_core.config import DEFAULT_USE, FAMILIES, FAMILY_OF_KEY, ROLE_OF_ALIAS, FlatKeys, parse_config, parse_use
 from slime_core.errors import ConfigError
 from slime_core.roles import SELECTABLE
 from slime_core.sample import Json
@@ -36,11 +36,11 @@ def test_the_least_that_a_run_must_say() -> None:
 def test_every_key_belongs_to_one_family_and_is_no_role_and_no_setting_of_a_choice() -> None:
     assert len(FAMILY_OF_KEY) == sum(len(family.model_fields) for family in FAMILIES.values())
     declared = FlatKeys(CATALOG).owners.keys()
-    assert not FAMILY_OF_KEY.keys() & {*SELECTABLE, *CHOOSES, *declared}
+    assert not FAMILY_OF_KEY.keys() & {*SELECTABLE, *ROLE_OF_ALIAS, *declared}
 
 
 @table(
-    "missing, said",
+    "missing, message",
     [
         ("hf_checkpoint", "hf_checkpoint is required: set it in the run file or pass --hf-checkpoint"),
         ("save", "save is required: set it in the run file or pass --save"),
@@ -48,12 +48,12 @@ def test_every_key_belongs_to_one_family_and_is_no_role_and_no_setting_of_a_choi
         ("reward", 'no reward is chosen: write [reward] use = "math" or pass --reward math. To finetune on '),
     ],
 )
-def test_what_is_missing_is_asked_for(missing: str, said: str) -> None:
-    assert refused({}, without=missing).startswith(said)
+def test_what_is_missing_is_asked_for(missing: str, message: str) -> None:
+    assert refused({}, without=missing).startswith(message)
 
 
 @table(
-    "key, value, said",
+    "key, value, message",
     [
         ("rollout_batch_size", "many", "rollout_batch_size = 'many': input should be a valid integer"),
         ("rollout_batch_size", 8.5, "rollout_batch_size = 8.5: input should be a valid integer"),
@@ -74,12 +74,12 @@ def test_what_is_missing_is_asked_for(missing: str, said: str) -> None:
         ("eval_prompt_data", "e.jsonl", "eval_prompt_data = 'e.jsonl': input should be a valid dictionary"),
     ],
 )
-def test_a_wrong_type_or_range_names_key_value_and_what_is_wanted(key: str, value: Json, said: str) -> None:
-    assert said in refused({key: value})
+def test_a_wrong_type_or_range_names_key_value_and_what_is_wanted(key: str, value: Json, message: str) -> None:
+    assert message in refused({key: value})
 
 
 @table(
-    "key, said",
+    "key, message",
     [
         ("rolout_batch_size", "unknown key 'rolout_batch_size'. Did you mean 'rollout_batch_size'?"),
         ("rewards", "unknown key 'rewards'. Did you mean 'reward'?"),
@@ -87,17 +87,22 @@ def test_a_wrong_type_or_range_names_key_value_and_what_is_wanted(key: str, valu
         ("xyzzy", "unknown key 'xyzzy'. `slime train --help all` lists every key."),
     ],
 )
-def test_an_unknown_key_is_refused_with_the_nearest(key: str, said: str) -> None:
-    assert refused({key: 1}) == said
+def test_an_unknown_key_is_refused_with_the_nearest(key: str, message: str) -> None:
+    assert refused({key: 1}) == message
 
 
 def test_all_problems_come_in_one_message() -> None:
-    said = refused({"lr": -1, "sede": 3, "rollout_top_p": 2, "engine": "local"})
-    assert [re.split(r"[ =:.]", line)[0] for line in said.splitlines()] == ["unknown", "rollout_top_p", "lr", "engine"]
+    message = refused({"lr": -1, "sede": 3, "rollout_top_p": 2, "engine": "local"})
+    assert [re.split(r"[ =:.]", line)[0] for line in message.splitlines()] == [
+        "unknown",
+        "rollout_top_p",
+        "lr",
+        "engine",
+    ]
 
 
 @table(
-    "changes, said",
+    "changes, message",
     [
         ({"eval_interval": 5}, "eval_interval has no effect here: give eval_prompt_data, or leave it out"),
         ({"eval_temperature": 0.5}, "eval_temperature has no effect here"),
@@ -116,8 +121,8 @@ def test_all_problems_come_in_one_message() -> None:
         ({"eps_clip": 0.1, "loss": {"use": "sft_loss"}}, "'gspo' or 'cispo', and loss.use is 'sft_loss'"),
     ],
 )
-def test_a_key_without_effect_is_refused_with_what_would_give_it_one(changes: Mapping[str, Json], said: str) -> None:
-    assert said in refused(changes)
+def test_a_key_without_effect_is_refused_with_what_would_give_it_one(changes: Mapping[str, Json], message: str) -> None:
+    assert message in refused(changes)
 
 
 @table(
@@ -137,7 +142,7 @@ def test_the_same_keys_are_welcome_where_they_have_one_or_are_at_their_default(c
 
 
 @table(
-    "changes, said",
+    "changes, message",
     [
         ({"reward": "math"}, "reward = 'math': write a table instead, [reward] use = \"math\""),
         ({"engine": {"workers": 4}}, "[engine] has a key 'workers' that is not a table"),
@@ -150,8 +155,8 @@ def test_the_same_keys_are_welcome_where_they_have_one_or_are_at_their_default(c
         ({"reward": {"use": ["math", "math"]}}, "reward.use = ['math', 'math'] names one twice"),
     ],
 )
-def test_a_role_is_chosen_in_one_of_three_ways(changes: Mapping[str, Json], said: str) -> None:
-    assert said in refused(changes)
+def test_a_role_is_chosen_in_one_of_three_ways(changes: Mapping[str, Json], message: str) -> None:
+    assert message in refused(changes)
 
 
 @given(st.dictionaries(st.text(), st.floats(allow_nan=False, allow_infinity=False) | st.integers(-9, 9)))

@@ -81,7 +81,7 @@ def test_a_resolved_configuration_reads_back_as_itself(tmp_path: Path) -> None:
 
 
 @table(
-    "name, said",
+    "name, message",
     [
         ("frist.toml", "no run file ROOT/frist.toml. ROOT has first.toml."),
         ("nowhere/run.toml", "no run file ROOT/nowhere/run.toml."),
@@ -89,12 +89,12 @@ def test_a_resolved_configuration_reads_back_as_itself(tmp_path: Path) -> None:
         ("run.yaml", "ROOT/run.yaml: a run file is TOML"),
     ],
 )
-def test_what_is_no_run_file_is_named(tmp_path: Path, name: str, said: str) -> None:
+def test_what_is_no_run_file_is_named(tmp_path: Path, name: str, message: str) -> None:
     (tmp_path / "first.toml").touch()
     (tmp_path / "run.yaml").touch()
     with pytest.raises(ConfigError) as raised:
         read_run_file(tmp_path / name)
-    assert str(raised.value).replace(str(tmp_path), "ROOT").startswith(said)
+    assert str(raised.value).replace(str(tmp_path), "ROOT").startswith(message)
 
 
 def test_a_byte_order_mark_is_no_part_of_the_text(tmp_path: Path) -> None:
@@ -134,14 +134,14 @@ HOSTILE = {
 
 def test_what_breaks_a_parser_is_refused_in_one_paragraph(tmp_path: Path) -> None:
     wrong = {}
-    for name, (text, said) in HOSTILE.items():
+    for name, (text, message) in HOSTILE.items():
         path = tmp_path / "run.toml"
         path.write_text(text)
         try:
             read_run_file(path)
             wrong[name] = "accepted"
         except Exception as error:
-            if type(error) is not ConfigError or said not in str(error) or len(str(error).split()) > 60:
+            if type(error) is not ConfigError or message not in str(error) or len(str(error).split()) > 60:
                 wrong[name] = repr(error)[:500]
     assert not wrong
 

@@ -59,7 +59,7 @@ def test_a_section_becomes_typed_settings() -> None:
 
 
 @table(
-    "changes, said",
+    "changes, message",
     [
         ({"mood": 1}, "unknown setting reward.judge.mood. Did you mean 'mode'? [reward.judge] has: endpoint, others"),
         (
@@ -75,8 +75,8 @@ def test_a_section_becomes_typed_settings() -> None:
         ({"mode": "lenient"}, "reward.judge.mode = 'lenient': no judge is lenient today"),
     ],
 )
-def test_what_does_not_fit_is_named_where_it_is(changes: dict[str, Json], said: str) -> None:
-    assert said in refused(**changes)
+def test_what_does_not_fit_is_named_where_it_is(changes: dict[str, Json], message: str) -> None:
+    assert message in refused(**changes)
 
 
 def test_a_model_that_pydantic_cannot_build_names_its_choice() -> None:

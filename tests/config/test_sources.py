@@ -77,7 +77,7 @@ def test_sources_are_merged_in_one_form(in_file: str, flags: dict[str, Json], ex
 
 
 @table(
-    "values, said",
+    "values, message",
     [
         ({"reward": {"use": "dapo"}, "rm_type": "math"}, "rm_type = 'math' contradicts reward.use = 'dapo'"),
         ({"loss": {"use": "cispo"}, "loss_type": "gspo"}, "loss_type = 'gspo' contradicts loss.use = 'cispo'"),
@@ -86,6 +86,6 @@ def test_sources_are_merged_in_one_form(in_file: str, flags: dict[str, Json], ex
         ({"lora_rank": 8, "trainer": {"local": 3}}, "local must be a table, got 3"),
     ],
 )
-def test_what_cannot_be_merged_is_refused(values: dict[str, Json], said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
+def test_what_cannot_be_merged_is_refused(values: dict[str, Json], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         canonical([values], CATALOG).required()

@@ -48,12 +48,12 @@ def test_a_file_that_is_cut_off_is_named_with_its_first_broken_tensor(tmp_path: 
 
 def test_what_the_index_promises_is_there(tmp_path: Path) -> None:
     write(tmp_path / "a.safetensors", {"x.weight": "F32"})
-    for promised, said in (
+    for promised, message in (
         ({"x.weight": "b.safetensors"}, r"names b\.safetensors for x\.weight"),
         ({"y.weight": "a.safetensors"}, r"promises y\.weight in a\.safetensors"),
     ):
         (tmp_path / INDEX).write_text(json.dumps({"weight_map": promised}))
-        with pytest.raises(ModelError, match=said):
+        with pytest.raises(ModelError, match=message):
             check_weights(tmp_path)
     for other in ("[]", "{}", "x", '{"weight_map": 5}'):
         (tmp_path / INDEX).write_text(other)
@@ -62,7 +62,7 @@ def test_what_the_index_promises_is_there(tmp_path: Path) -> None:
 
 
 @table(
-    "name, dtype, config, said",
+    "name, dtype, config, message",
     [
         ("x.weight", "I8", {}, "weight 'x.weight' is written in I8"),
         ("x.weight", "F8_E4M3", {}, "is written in F8_E4M3"),  # DeepSeek-V3, and most FP8 models of vLLM
@@ -76,16 +76,16 @@ def test_what_the_index_promises_is_there(tmp_path: Path) -> None:
     ],
 )
 def test_a_quantized_model_cannot_be_trained(
-    tmp_path: Path, name: str, dtype: str, config: dict[str, Json], said: str
+    tmp_path: Path, name: str, dtype: str, config: dict[str, Json], message: str
 ) -> None:
     (tmp_path / "config.json").write_text(json.dumps(config))
     write(tmp_path / "model.safetensors", {"x.position_ids": "I64", name: dtype})
-    if not said:
+    if not message:
         refuse_quantized(tmp_path)
         return
     with pytest.raises(ModelError, match="give the model that it was made from") as raised:
         refuse_quantized(tmp_path)
-    assert said in str(raised.value)
+    assert message in str(raised.value)
 
 
 def test_every_trainer_refuses_a_quantized_model_at_plan(project: Project, slime: Slime) -> None:

@@ -70,7 +70,7 @@ def test_counts_land_where_trainer_and_engine_have_them(
 
 
 @table(
-    "changes, said",
+    "changes, message",
     [
         ({"actor_num_nodes": 2}, "actor_num_nodes has no effect here: give actor_num_gpus_per_node, the ranks on each"),
         (
@@ -90,8 +90,8 @@ def test_counts_land_where_trainer_and_engine_have_them(
         ({"actor_num_nodes": "two"}, "actor_num_nodes = 'two': input should be a valid integer"),
     ],
 )
-def test_counts_that_cannot_be_are_refused(changes: Mapping[str, Json], said: str) -> None:
-    assert said in refused(changes)
+def test_counts_that_cannot_be_are_refused(changes: Mapping[str, Json], message: str) -> None:
+    assert message in refused(changes)
 
 
 def test_what_has_no_setting_for_it_is_not_counted(install_plugin: Install) -> None:

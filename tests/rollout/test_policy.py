@@ -7,7 +7,7 @@ from typing import cast
 
 import pytest
 
-from slime_core.config import TEACHES, RolloutArgs
+from slime_core.config import TEACHER_EXTRAS, RolloutArgs
 from slime_core.errors import ModelError, PluginError, WorkerError
 from slime_core.roles import (
     EngineExtras,
@@ -136,7 +136,7 @@ def test_it_tells_the_log_probs_of_each_response() -> None:
     first, second = taught(model, made(3, 4, 5, 6), made(7, 8, 9, response=1))
     assert (first.teacher_log_probs, second.teacher_log_probs) == ([-5.0, -6.0], [-9.0])
     assert [list(each.prompt) for each in model.requests] == [[3, 4, 5, 6], [7, 8, 9]]
-    assert {(each.sampling, each.want) for each in model.requests} == {(ASKED, TEACHES)}
+    assert {(each.sampling, each.want) for each in model.requests} == {(ASKED, TEACHER_EXTRAS)}
 
 
 @table(

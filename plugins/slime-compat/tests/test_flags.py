@@ -10,7 +10,7 @@ import pytest
 from slime_compat.flags.table import Flag, Outcome, Takes, advice, flags, key_of
 from slime_compat.names import other_names
 from slime_core.catalog import Catalog
-from slime_core.config import CHOOSES, FAMILY_OF_KEY, FlatKeys, Installed, merge, parse_config
+from slime_core.config import FAMILY_OF_KEY, ROLE_OF_ALIAS, FlatKeys, Installed, merge, parse_config
 from slime_core.errors import ConfigError
 from slime_core.sample import Json
 from tests.tables import table
@@ -52,7 +52,7 @@ def test_no_flag_of_slime_is_missing() -> None:
 
 @of(Outcome.SAME)
 def test_flags_of_the_same_name_are_keys(catalog: Catalog, flag: Flag) -> None:
-    assert flag.name in {*FAMILY_OF_KEY, *CHOOSES} or FlatKeys(catalog).owners_of(flag.name)
+    assert flag.name in {*FAMILY_OF_KEY, *ROLE_OF_ALIAS} or FlatKeys(catalog).owners_of(flag.name)
 
 
 def taken(flag: Flag) -> Json:

@@ -5,7 +5,7 @@ import pytest
 from slime_compat.flags.table import flags
 from slime_compat.names import foreign_names
 from slime_core.catalog import Catalog, package_of_key
-from slime_core.config import CHOOSES, FAMILY_OF_KEY, FlatKeys, parse_config
+from slime_core.config import FAMILY_OF_KEY, ROLE_OF_ALIAS, FlatKeys, parse_config
 from slime_core.errors import ConfigError
 from slime_core.roles import SELECTABLE, ForeignName
 from slime_core.sample import Json
@@ -47,7 +47,7 @@ def test_suggested_names_are_kept(catalog: Catalog, key: str, names: str) -> Non
 
 
 def test_foreign_names_lead_to_known_keys(catalog: Catalog) -> None:
-    ours = {*FAMILY_OF_KEY, *SELECTABLE, *CHOOSES, *FlatKeys(catalog).owners}
+    ours = {*FAMILY_OF_KEY, *SELECTABLE, *ROLE_OF_ALIAS, *FlatKeys(catalog).owners}
     names = list(foreign_names())
     assert {*catalog.foreign_names} >= {*names}
     passed_on = {name for name, flag in flags().items() if flag.asks}  # some trainers have them

@@ -20,7 +20,7 @@ from unittest import SkipTest
 from pydantic import SecretBytes, SecretStr, ValidationError
 
 from slime_core.catalog import ALL_INSTALLED, PluginState, RegisteredChoice, owner_package
-from slime_core.config import CHOOSES, FAMILY_OF_KEY, FlatKeys, key_faults
+from slime_core.config import FAMILY_OF_KEY, ROLE_OF_ALIAS, FlatKeys, key_faults
 from slime_core.errors import PluginError, did_you_mean
 from slime_core.roles import SELECTABLE, SPECS, PluginSet
 from slime_testing.by_role import CONTRACTS, load_contract, offered_contracts
@@ -186,7 +186,7 @@ class PluginPackageContract(Contract):
         catalog = catalog_of(self._loaded_with())
         flat_keys = FlatKeys(catalog)
         for name in catalog.foreign_names:
-            ours = name.name in (*FAMILY_OF_KEY, *CHOOSES, *SELECTABLE) or flat_keys.owners_of(name.name)
+            ours = name.name in (*FAMILY_OF_KEY, *ROLE_OF_ALIAS, *SELECTABLE) or flat_keys.owners_of(name.name)
             require(not ours, f"{name.name} is a name from elsewhere, and a key of ours: it would never be told")
 
     @check("PKG-014", needs=("PKG-002",))

@@ -6,15 +6,15 @@ import click
 
 from slime_core.cli.plugins import plugin_options
 from slime_core.cli.run_options import RunCommand, parse_run, plan_config, run_input
-from slime_core.cli.train import execute, how_options
-from slime_core.config import unread_in_finetuning
+from slime_core.cli.train import execute, restart_options
+from slime_core.config import unused_in_finetuning
 from slime_core.errors import ConfigError
 
 
 @click.command(cls=RunCommand, short_help="Finetune on given responses.")
 @click.argument("run_file", required=False, type=click.Path(path_type=Path))
 @plugin_options
-@how_options
+@restart_options
 @click.pass_context
 def sft(ctx: click.Context, run_file: Path | None, no_progress: bool, max_restarts: int) -> int:
     """Finetune on responses that are given, as RUN_FILE and flags say; flags win.
@@ -36,6 +36,6 @@ def sft(ctx: click.Context, run_file: Path | None, no_progress: bool, max_restar
         )
     # A flag means something even where it says the default, as a key of a run file need not.
     given = run_input(ctx, run_file)
-    if unread := [*unread_in_finetuning(given.flags)]:
+    if unread := [*unused_in_finetuning(given.flags)]:
         raise ConfigError("\n".join(unread))
     return execute(plan_config(ctx, config, given.catalog), no_progress, max_restarts)
