@@ -25,49 +25,9 @@ from typing import TypeVar
 
 import pluggy
 
-from slime_core import events
-from slime_core.events import (
-    BeforeLogProb,
-    BeforeTrainStep,
-    CheckpointLoaded,
-    CheckpointSaved,
-    EvalEnd,
-    Event,
-    GroupsDone,
-    RankEvent,
-    RolloutEnd,
-    RolloutStart,
-    RunEnd,
-    RunFailed,
-    RunStart,
-    SamplesDone,
-    TrainInit,
-    TrainStepEnd,
-    WeightsPublished,
-)
-from slime_core.roles import (
-    SPECS,
-    AdvantageSpec,
-    BatchTransformSpec,
-    BufferFilterSpec,
-    BufferSpec,
-    CheckSpec,
-    CorrectionSpec,
-    DataSourceSpec,
-    EngineSpec,
-    ForeignName,
-    GeneratorSpec,
-    GroupFilterSpec,
-    GroupRewardSpec,
-    LauncherSpec,
-    LossSpec,
-    RewardShaperSpec,
-    RewardSpec,
-    SampleFilterSpec,
-    TrackerSpec,
-    TrainerSpec,
-    TransportSpec,
-)
+from slime_core import events, roles
+from slime_core.events import Event, RankEvent
+from slime_core.roles import SPECS
 
 __all__ = [
     "API_VERSION",
@@ -93,140 +53,120 @@ EventT = TypeVar("EventT")
 
 
 class ProviderHookSpecs:
-    """Hooks that yield a plugin's choices; called once per process, in the order of `slime plugins list`."""
+    """Hooks that yield a plugin's choices, which their specs document; called once per process."""
 
     @hookspec
-    def slime_data_sources(self) -> Iterable[DataSourceSpec]:
-        """Where prompts come from."""
+    def slime_data_sources(self) -> Iterable[roles.DataSourceSpec]: ...
 
     @hookspec
-    def slime_generators(self) -> Iterable[GeneratorSpec]:
-        """How one rollout is run."""
+    def slime_generators(self) -> Iterable[roles.GeneratorSpec]: ...
 
     @hookspec
-    def slime_rewards(self) -> Iterable[RewardSpec]:
-        """How one sample is scored."""
+    def slime_rewards(self) -> Iterable[roles.RewardSpec]: ...
 
     @hookspec
-    def slime_group_rewards(self) -> Iterable[GroupRewardSpec]:
-        """How the samples of a group are scored together."""
+    def slime_group_rewards(self) -> Iterable[roles.GroupRewardSpec]: ...
 
     @hookspec
-    def slime_group_filters(self) -> Iterable[GroupFilterSpec]:
-        """Which finished groups are trained on."""
+    def slime_group_filters(self) -> Iterable[roles.GroupFilterSpec]: ...
 
     @hookspec
-    def slime_sample_filters(self) -> Iterable[SampleFilterSpec]:
-        """Which samples of the kept groups are not trained on."""
+    def slime_sample_filters(self) -> Iterable[roles.SampleFilterSpec]: ...
 
     @hookspec
-    def slime_buffers(self) -> Iterable[BufferSpec]:
-        """What holds finished groups."""
+    def slime_buffers(self) -> Iterable[roles.BufferSpec]: ...
 
     @hookspec
-    def slime_buffer_filters(self) -> Iterable[BufferFilterSpec]:
-        """Which held groups are trained on next."""
+    def slime_buffer_filters(self) -> Iterable[roles.BufferFilterSpec]: ...
 
     @hookspec
-    def slime_reward_shapers(self) -> Iterable[RewardShaperSpec]:
-        """How rewards change before the advantage estimator."""
+    def slime_reward_shapers(self) -> Iterable[roles.RewardShaperSpec]: ...
 
     @hookspec
-    def slime_batch_transforms(self) -> Iterable[BatchTransformSpec]:
-        """Which extra columns the trainer receives."""
+    def slime_batch_transforms(self) -> Iterable[roles.BatchTransformSpec]: ...
 
     @hookspec
-    def slime_advantages(self) -> Iterable[AdvantageSpec]:
-        """Advantage estimators."""
+    def slime_advantages(self) -> Iterable[roles.AdvantageSpec]: ...
 
     @hookspec
-    def slime_losses(self) -> Iterable[LossSpec]:
-        """Losses."""
+    def slime_losses(self) -> Iterable[roles.LossSpec]: ...
 
     @hookspec
-    def slime_corrections(self) -> Iterable[CorrectionSpec]:
-        """Off-policy corrections."""
+    def slime_corrections(self) -> Iterable[roles.CorrectionSpec]: ...
 
     @hookspec
-    def slime_engines(self) -> Iterable[EngineSpec]:
-        """What generates tokens."""
+    def slime_engines(self) -> Iterable[roles.EngineSpec]: ...
 
     @hookspec
-    def slime_trainers(self) -> Iterable[TrainerSpec]:
-        """What trains."""
+    def slime_trainers(self) -> Iterable[roles.TrainerSpec]: ...
 
     @hookspec
-    def slime_transports(self) -> Iterable[TransportSpec]:
-        """How weights travel from trainer to engines."""
+    def slime_transports(self) -> Iterable[roles.TransportSpec]: ...
 
     @hookspec
-    def slime_launchers(self) -> Iterable[LauncherSpec]:
-        """What starts worker processes."""
+    def slime_launchers(self) -> Iterable[roles.LauncherSpec]: ...
 
     @hookspec
-    def slime_trackers(self) -> Iterable[TrackerSpec]:
-        """Which services receive metrics."""
+    def slime_trackers(self) -> Iterable[roles.TrackerSpec]: ...
 
     @hookspec
-    def slime_checks(self) -> Iterable[CheckSpec]:
-        """Tests of `slime doctor`."""
+    def slime_checks(self) -> Iterable[roles.CheckSpec]: ...
 
     @hookspec
-    def slime_foreign_names(self) -> Iterable[ForeignName]:
-        """Other frameworks' names for keys, shown to users who type one. Not a role: all are used."""
+    def slime_foreign_names(self) -> Iterable[roles.ForeignName]: ...
 
 
 class RunHookSpecs:
     """Observers of a run, in the driver; at most one call per tick of the scheduler. Each event documents its hook."""
 
     @hookspec
-    def slime_run_start(self, event: RunStart) -> Awaitable[None] | None: ...
+    def slime_run_start(self, event: events.RunStart) -> Awaitable[None] | None: ...
 
     @hookspec
-    def slime_rollout_start(self, event: RolloutStart) -> Awaitable[None] | None: ...
+    def slime_rollout_start(self, event: events.RolloutStart) -> Awaitable[None] | None: ...
 
     @hookspec
-    def slime_samples_done(self, event: SamplesDone) -> Awaitable[None] | None: ...
+    def slime_samples_done(self, event: events.SamplesDone) -> Awaitable[None] | None: ...
 
     @hookspec
-    def slime_groups_done(self, event: GroupsDone) -> Awaitable[None] | None: ...
+    def slime_groups_done(self, event: events.GroupsDone) -> Awaitable[None] | None: ...
 
     @hookspec
-    def slime_rollout_end(self, event: RolloutEnd) -> Awaitable[None] | None: ...
+    def slime_rollout_end(self, event: events.RolloutEnd) -> Awaitable[None] | None: ...
 
     @hookspec
-    def slime_train_step_end(self, event: TrainStepEnd) -> Awaitable[None] | None: ...
+    def slime_train_step_end(self, event: events.TrainStepEnd) -> Awaitable[None] | None: ...
 
     @hookspec
-    def slime_weights_published(self, event: WeightsPublished) -> Awaitable[None] | None: ...
+    def slime_weights_published(self, event: events.WeightsPublished) -> Awaitable[None] | None: ...
 
     @hookspec
-    def slime_checkpoint_saved(self, event: CheckpointSaved) -> Awaitable[None] | None: ...
+    def slime_checkpoint_saved(self, event: events.CheckpointSaved) -> Awaitable[None] | None: ...
 
     @hookspec
-    def slime_checkpoint_loaded(self, event: CheckpointLoaded) -> Awaitable[None] | None: ...
+    def slime_checkpoint_loaded(self, event: events.CheckpointLoaded) -> Awaitable[None] | None: ...
 
     @hookspec
-    def slime_eval_end(self, event: EvalEnd) -> Awaitable[None] | None: ...
+    def slime_eval_end(self, event: events.EvalEnd) -> Awaitable[None] | None: ...
 
     @hookspec
-    def slime_run_end(self, event: RunEnd) -> Awaitable[None] | None: ...
+    def slime_run_end(self, event: events.RunEnd) -> Awaitable[None] | None: ...
 
     @hookspec
-    def slime_run_failed(self, event: RunFailed) -> Awaitable[None] | None: ...
+    def slime_run_failed(self, event: events.RunFailed) -> Awaitable[None] | None: ...
 
 
 class RankHookSpecs:
     """Observers of a trainer rank, in its process, with handles to the backend's objects."""
 
     @hookspec
-    def slime_train_init(self, event: TrainInit) -> None: ...
+    def slime_train_init(self, event: events.TrainInit) -> None: ...
 
     @hookspec
-    def slime_before_log_prob(self, event: BeforeLogProb) -> None: ...
+    def slime_before_log_prob(self, event: events.BeforeLogProb) -> None: ...
 
     @hookspec
-    def slime_before_train_step(self, event: BeforeTrainStep) -> None: ...
+    def slime_before_train_step(self, event: events.BeforeTrainStep) -> None: ...
 
 
 def _hooks_of(base: type[EventT]) -> dict[type[EventT], str]:

@@ -127,7 +127,7 @@ def test_quoted_and_encoded_forms_are_replaced(value: str) -> None:
     st.binary(max_size=5),
     st.binary(max_size=5),
 )
-def test_base64_of_the_value_is_replaced_whatever_stands_around_it(value: str, before: bytes, after: bytes) -> None:
+def test_base64_of_the_value_is_replaced_within_other_text(value: str, before: bytes, after: bytes) -> None:
     redactor = Redactor()
     redactor.add(value, "$env:X")
     whole = before + value.encode() + after

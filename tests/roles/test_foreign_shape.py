@@ -59,9 +59,9 @@ def test_a_plan_refuses_what_fits_no_role_and_says_what_to_write(project: Projec
         ("--generator", "trl", "cannot be called as `async def trl(sample, ctx)`"),
     ]
     wrong = []
-    for flag, name, said in table:
+    for flag, name, message in table:
         ran = slime("plan", "run.toml", flag, f"./foreign.py:{name}")
-        if ran.code == 0 or said not in ran.err:
+        if ran.code == 0 or message not in ran.err:
             wrong.append((flag, name, ran.code, ran.err))
     assert not wrong
 

@@ -1,4 +1,4 @@
-"""What a spec says about isolation: checked when it is made, told without building anything."""
+"""The isolation of a spec: checked at construction, and known without building the reward."""
 
 import functools
 
@@ -56,7 +56,7 @@ HEAVY = GroupRewardSpec("g", makes_either, isolation=Isolation.PROCESS, memory_m
 
 
 @table(
-    "limits, said",
+    "limits, message",
     [
         ({"timeout_s": 0.0}, "timeout_s = 0.0; expected seconds, more than 0"),
         ({"timeout_s": float("nan")}, "timeout_s = nan"),
@@ -67,8 +67,8 @@ HEAVY = GroupRewardSpec("g", makes_either, isolation=Isolation.PROCESS, memory_m
         ({"isolation": "process"}, "isolation is 'process'; expected one of Isolation.LOOP"),
     ],
 )
-def test_limits_that_mean_nothing_are_refused(limits: dict[str, object], said: str) -> None:
-    with pytest.raises((TypeError, ValueError), match=said):
+def test_limits_that_mean_nothing_are_refused(limits: dict[str, object], message: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=message):
         RewardSpec("r", makes_either, **limits)  # type: ignore[arg-type]
 
 
@@ -83,7 +83,7 @@ def test_limits_that_mean_nothing_are_refused(limits: dict[str, object], said: s
         (HEAVY, Isolation.PROCESS, "process, 30 s, 99 MiB"),
     ],
 )
-def test_where_calls_run_is_told_without_building(
+def test_where_calls_run_is_known_without_building(
     spec: RewardSpec | GroupRewardSpec, expected: Isolation | None, described: str
 ) -> None:
     assert declared_isolation(spec) is expected

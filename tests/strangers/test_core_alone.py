@@ -78,9 +78,9 @@ def test_nothing_else_is_there(alone: Room) -> None:
 
 
 def test_a_plan_shows_the_strangers_choices(alone: Room, user: Path) -> None:
-    said = slime(alone, user, "plan", "run.toml")
-    assert "slime-toy" in said
-    assert "weights travel by   toy" in said
+    output = slime(alone, user, "plan", "run.toml")
+    assert "slime-toy" in output
+    assert "weights travel by   toy" in output
     assert not (user / "runs").exists()
 
 

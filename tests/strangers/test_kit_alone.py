@@ -34,10 +34,10 @@ def test_nothing_else_is_there(kit: Room) -> None:
 
 @table("kind", [*GREEN, *TENSORS])
 def test_a_plugin_is_green_or_says_that_it_needs_torch(kit: Room, kind: str) -> None:
-    said = kit.pytest(kit.folder / f"slime-{kind}-mine")
-    assert " passed" in said, "the checks of its package"
-    assert ("not run: needs torch" in said) == ("torch" in said) == (kind in TENSORS)
-    assert "slime-train" not in said or kind in TENSORS
+    output = kit.pytest(kit.folder / f"slime-{kind}-mine")
+    assert " passed" in output, "the checks of its package"
+    assert ("not run: needs torch" in output) == ("torch" in output) == (kind in TENSORS)
+    assert "slime-train" not in output or kind in TENSORS
 
 
 def test_checks_of_a_trainer_say_that_they_need_slime_train(kit: Room, tmp_path: Path) -> None:

@@ -97,7 +97,7 @@ def test_a_run_trains_on_two_shares_of_two_ranks_and_has_what_only_the_engine_kn
         assert sample.prefix_cache_info.total_prompt_tokens == sample.prompt_length
 
 
-def test_a_training_is_the_same_to_the_bit_whatever_its_weights_travel_by(project: Project, site: Site) -> None:
+def test_a_training_is_the_same_to_the_bit_with_any_transport(project: Project, site: Site) -> None:
     found = {}
     for name in ("shared-buffer", "tcp"):
         engine: Json = {"local": {"workers": 1}}

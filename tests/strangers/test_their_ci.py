@@ -61,9 +61,9 @@ def repository(room: Room, index: Path, tmp_path: Path) -> Path:
     (made / "index").symlink_to(index)
     ci = made / ".github/workflows/ci.yml"
     written = ci.read_text("utf-8")
-    told = re.sub(r"cores: .*\n", LOCAL, written).replace('["3.11", "3.13"]', '["3.11"]')
-    assert told.count("./index") == 1
-    ci.write_text(told, "utf-8")
+    edited = re.sub(r"cores: .*\n", LOCAL, written).replace('["3.11", "3.13"]', '["3.11"]')
+    assert edited.count("./index") == 1
+    ci.write_text(edited, "utf-8")
     return made
 
 
@@ -135,8 +135,8 @@ def test_a_core_by_bare_name_is_refused_before_anything_is_installed(repository:
 @table("name", ["older", "newer"])
 def test_a_plugin_from_an_index_never_brings_the_other_slime_core(room: Room, index: Path, name: str) -> None:
     """The line that errors advise; the newer plugin wants a core that only the other project has."""
-    said = room.run("python", "-c", f"import slime_core.catalog as c; print(c.pip_command('slime-reward-{name}'))")
-    _, _, wanted = said.stdout.strip().split(" ", 2)
+    printed = room.run("python", "-c", f"import slime_core.catalog as c; print(c.pip_command('slime-reward-{name}'))")
+    _, _, wanted = printed.stdout.strip().split(" ", 2)
     pip = [sys.executable, "-m", "pip", "--python", str(room.folder / "venv/bin/python"), "install", "--no-index"]
     bare = [*pip, "--dry-run", "--ignore-installed", "--find-links", str(index), f"slime-reward-{name}"]
     taken = subprocess.run(bare, env=environment(), capture_output=True, text=True, check=True).stdout

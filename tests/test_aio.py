@@ -1,4 +1,4 @@
-"""Calls beside each other."""
+"""Calls that run at once: gather, run while, slots."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -27,21 +27,21 @@ async def never(ended: list[str]) -> str:
 
 
 async def at_once() -> None:
-    """Ends without failing: whoever is watched was closed."""
+    """Ends without an error, as a closed group does."""
 
 
 async def for_ever() -> None:
     await asyncio.Event().wait()
 
 
-def test_what_is_watched_ends_the_call_when_it_fails() -> None:
+def test_a_failure_cancels_the_call() -> None:
     ended: list[str] = []
     with pytest.raises(LookupError, match="a rank died"):
         asyncio.run(run_while(fail(), never(ended)))
     assert ended == ["cancelled"]
 
 
-def test_the_call_goes_on_while_nothing_fails() -> None:
+def test_the_call_continues_while_nothing_fails() -> None:
     assert asyncio.run(run_while(at_once(), answer(0.01))) == "done"
     assert asyncio.run(run_while(for_ever(), answer(0.01))) == "done"
 
@@ -58,7 +58,7 @@ def test_cancelling_ends_both() -> None:
     assert ended == ["cancelled"]
 
 
-def test_all_are_awaited_beside_each_other() -> None:
+def test_all_calls_run_at_once() -> None:
     met = asyncio.Barrier(2)
 
     async def meet() -> None:
@@ -67,7 +67,7 @@ def test_all_are_awaited_beside_each_other() -> None:
     asyncio.run(gather_or_cancel(meet(), meet()))
 
 
-def test_the_first_to_fail_ends_the_others_and_is_raised() -> None:
+def test_the_first_error_cancels_the_others() -> None:
     ended: list[str] = []
 
     async def go() -> None:
@@ -79,7 +79,7 @@ def test_the_first_to_fail_ends_the_others_and_is_raised() -> None:
     asyncio.run(go())
 
 
-def test_a_place_that_is_given_back_passes_over_who_gave_up_before() -> None:
+def test_a_released_slot_skips_a_cancelled_waiter() -> None:
     async def ran() -> list[str]:
         slots, seen = Slots(1), []
 
