@@ -10,13 +10,17 @@ from slime_core.errors import UnknownName
 from slime_core.events import Event
 from slime_core.processes import OnLoop
 from slime_core.roles import (
+    Decision,
+    Drop,
     Engine,
+    FilterContext,
     FinishReason,
     GenerateOutput,
     GenerateRequest,
     Generator,
     GroupFilter,
     GroupReward,
+    Keep,
     Reward,
     RewardContext,
     SampleFilter,
@@ -164,6 +168,13 @@ class Countdown:
 
     def __len__(self) -> int:
         return 1000
+
+
+class Thirds:
+    """Keeps a group in three."""
+
+    def __call__(self, group: Group, ctx: FilterContext) -> Decision:
+        return Keep() if group.id.draw % 3 == 0 else Drop("rest")
 
 
 async def by_index(sample: Sample, ctx: RewardContext) -> Verdict:

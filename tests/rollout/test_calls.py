@@ -184,39 +184,6 @@ def test_what_cannot_be_measured_is_refused(name: str, value: float) -> None:
         calls_of(Echo()).measure(name, value)
 
 
-@given(spans=st.lists(st.tuples(st.integers(0, 8), st.integers(0, 8)), min_size=1, max_size=6), stray=st.booleans())
-def test_a_sample_is_counted_once_whatever_calls_it_makes_at_once(spans: list[tuple[int, int]], stray: bool) -> None:
-    in_flight, seen = SamplesInFlight(), set[str]()
-
-    async def call(calls: Calls, name: int, delay: int) -> None:
-        for _ in range(delay):
-            await asyncio.sleep(0)
-        await calls.generate([1], turn=str(name))
-
-    async def main() -> None:
-        with in_flight.track(GROUP, 1) as state:
-            state.waits_for("generator")
-            calls = Calls(
-                PausableEngine(Echo([took for _, took in spans])),
-                RolloutPolicy(5, SAMPLING),
-                SAMPLING,
-                (GROUP, 1, state),
-            )
-            tasks = [asyncio.create_task(call(calls, name, delay)) for name, (delay, _) in enumerate(spans)]
-            for task in tasks[: len(tasks) - stray]:
-                while not task.done():
-                    seen.add(in_flight.text)
-                    await asyncio.sleep(0)
-            if not stray:
-                assert state.what == "generator"
-        assert in_flight.text == "nothing"
-        await asyncio.gather(*tasks)  # one that outlived its sample changes no count
-        assert in_flight.text == "nothing"
-
-    asyncio.run(main())
-    assert seen <= {"generator: 1 sample", "engine: 1 sample"}
-
-
 @table("sessions, noted", [(("a", "a"), "a"), (("a", None), "a"), (("a", "b"), None), ((), None)])
 def test_samples_are_of_the_session_that_all_calls_named(sessions: Sequence[str | None], noted: str | None) -> None:
     async def main() -> list[Sample]:

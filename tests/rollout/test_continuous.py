@@ -20,7 +20,6 @@ from slime_core.roles import (
     FinishReason,
     GenerateOutput,
     GenerateRequest,
-    Keep,
     KeepIfShort,
     RewardContext,
     SamplingParams,
@@ -29,7 +28,7 @@ from slime_core.roles import (
 from slime_core.rollout import ContinuousScheduler, Parts, RolloutResult, Scheduler, Staleness, SyncScheduler
 from slime_core.sample import Group, Json, Sample
 from slime_core.score import Score, Verdict
-from tests.rollout.bench import Bench, Idle, make_bench, reward_use
+from tests.rollout.bench import Bench, Idle, Thirds, make_bench, reward_use
 from tests.tables import table
 
 BATCH = 4
@@ -70,13 +69,6 @@ class DecodingEngine(Idle):
             self.running -= 1
         finish = FinishReason.STOP if made == length else FinishReason.ABORT
         return GenerateOutput([7] * made, [-0.5] * made, finish, version)
-
-
-class Thirds:
-    """Keeps a group in three."""
-
-    def __call__(self, group: Group, ctx: FilterContext) -> Decision:
-        return Keep() if group.id.draw % 3 == 0 else Drop("rest")
 
 
 @dataclass

@@ -93,7 +93,11 @@ def test_what_a_sample_waited_for_is_told_in_order_when_it_ends() -> None:
             token = state.call_begins()
             waits_at("engine 1")
             waits_at("engine 2")
+            other = state.call_begins()  # at once with the first call
+            state.call_ends(other)
+            assert in_flight.text == "engine: 1 sample"
             state.call_ends(token)
+            assert in_flight.text == "generator: 1 sample"
             for _ in range(MOST_MARKS):
                 waits_for("reward math")
                 await asyncio.sleep(0)

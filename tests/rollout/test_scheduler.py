@@ -14,7 +14,6 @@ from slime_core.errors import CheckpointError, RolloutError, WorkerError
 from slime_core.events import GroupsDone, SamplesDone
 from slime_core.roles import (
     Decision,
-    Drop,
     FilterContext,
     FinishReason,
     GenerateOutput,
@@ -30,17 +29,10 @@ from slime_core.rollout.scoring import Execution, Failure
 from slime_core.sample import Group, GroupId, Sample
 from slime_core.score import Score, Unscored, Verdict
 from slime_train.filters import nonzero_std
-from tests.rollout.bench import Bench, ScriptedEngine, make_bench, output_of, reward_use
+from tests.rollout.bench import Bench, ScriptedEngine, Thirds, make_bench, output_of, reward_use
 from tests.tables import table
 
 examples = settings(max_examples=40)
-
-
-class Thirds:
-    """Keeps a group in three."""
-
-    def __call__(self, group: Group, ctx: FilterContext) -> Decision:
-        return Keep() if group.id.draw % 3 == 0 else Drop(f"rest_{group.id.draw % 3}")
 
 
 class ThirdsIfPossible:

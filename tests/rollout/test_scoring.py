@@ -294,14 +294,6 @@ async def constant(sample: Sample, ctx: RewardContext) -> Verdict:
     return Score(10.0)
 
 
-class FanOut:
-    """Two samples of each rollout."""
-
-    async def __call__(self, sample: Sample, ctx: GenerateContext) -> list[Sample]:
-        [made] = await SingleTurn()(sample, ctx)
-        return [made, replace(made)]
-
-
 def collect(bench: Bench, want: int = 1) -> tuple[list[list[float]], dict[str, float]]:
     result = asyncio.run(bench.scheduler.collect(0, want))
     return [group.rewards for group in result.kept], dict(result.metrics)
@@ -352,8 +344,8 @@ def test_it_is_enough_alone_and_weight_zero_only_measures() -> None:
 @table(
     "each_sample, shown, scored",
     [
-        (False, [0, 1], [0.0, 0.0, 1.0, 1.0]),
-        (True, [0, 0, 1, 1], [0.0, 1.0, 2.0, 3.0]),
+        (False, [0, 1], [0.0] * 3 + [1.0] * 3),
+        (True, [0, 0, 0, 1, 1, 1], [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]),
     ],
 )
 def test_it_sees_one_sample_of_each_execution_or_all(each_sample: bool, shown: list[int], scored: list[float]) -> None:
@@ -365,7 +357,7 @@ def test_it_sees_one_sample_of_each_execution_or_all(each_sample: bool, shown: l
         return [Score(float(place)) for place in range(len(samples))]
 
     use = replace(group_use(look), each_sample=each_sample)
-    rewards, metrics = collect(make_bench(rewards=[], group_rewards=[use], generator=FanOut(), n=2))
+    rewards, metrics = collect(make_bench(rewards=[], group_rewards=[use], generator=FansOut(), n=2))
     assert seen == [shown]
     assert rewards == [scored]
     assert metrics["rollout/group_reward/g"] == sum(range(len(shown))) / len(shown)

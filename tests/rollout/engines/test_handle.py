@@ -194,30 +194,13 @@ def test_parts_without_an_end_are_no_answer() -> None:
 
 
 class Broken(Whole):
-    """Raises at everything."""
-
-    async def _fail(self, *given: object) -> None:
+    async def abort(self) -> None:
         raise OSError("no port")
 
-    start = load_weights = abort = close = watch = release = resume = _fail
 
-
-@table(
-    "method, given",
-    [
-        ("start", ()),
-        ("load_weights", (WeightChannel("nowhere", ()), 1)),
-        ("abort", ()),
-        ("close", ()),
-        ("watch", ()),
-        ("release", (frozenset(),)),
-        ("resume", (frozenset(),)),
-    ],
-)
-def test_what_raises_is_named_with_its_method(method: str, given: tuple[object, ...]) -> None:
-    engine = cast(Checked, checked(Broken()))
-    with pytest.raises(PluginError, match=rf"^engine \({method}\) of plugin tests raised OSError"):
-        asyncio.run(engine.call(method, *given))
+def test_an_error_of_the_engine_is_raised_with_its_method_and_plugin() -> None:
+    with pytest.raises(PluginError, match=r"^engine \(abort\) of plugin tests raised OSError"):
+        asyncio.run(checked(Broken()).abort())
 
 
 def test_an_engine_that_was_to_give_up_memory_and_cannot_is_named() -> None:
@@ -343,8 +326,7 @@ def test_what_an_engine_holds_back_while_it_loads_does_not_make_it_silent() -> N
 def test_the_limits_of_a_pool_are_those_of_its_engine_s_spec() -> None:
     spec = EngineSpec("served", lambda settings, setup: None, restart_s=900.0, probe_s=200.0, load_s=50.0)  # type: ignore[arg-type, return-value]
     limits = Limits.of(spec, silence_s=10.0)
-    assert limits == Limits(10.0, 900.0, 200.0, 50.0)
-    assert limits.start_s == 900.0
+    assert (limits, limits.start_s) == (Limits(10.0, 900.0, 200.0, 50.0), 900.0)
     assert Limits(10.0, 40.0, 30.0, 50.0).start_s == 600.0
 
 
