@@ -154,14 +154,9 @@ class SamplesInFlight:
         return ", ".join(f"{what}: {n} sample{'s' * (n != 1)}" for what, n in sorted(counts.items())) or "nothing"
 
     @property
-    def running(self) -> int:
-        """Number of samples that have a slot."""
-        return sum(each.what != A_SLOT for each in tuple(self.samples))
-
-    def oldest(self, most: int) -> list[str]:
-        """Labels of the samples with a slot, the longest current wait first."""
-        held_up = sorted((each for each in self.samples if each.what != A_SLOT), key=lambda each: each.since)
-        return [each.label(time.monotonic()) for each in held_up[:most]]
+    def running(self) -> "list[SampleInFlight]":
+        """Samples that have a slot, the longest current wait first."""
+        return sorted((each for each in tuple(self.samples) if each.what != A_SLOT), key=lambda each: each.since)
 
 
 @dataclass(slots=True, eq=False)
@@ -208,8 +203,8 @@ class SampleInFlight:
     def label(self, now: float) -> str:
         """The sample's identity, what it waits for, and for how long."""
         where = self.place if self.what == "engine" and self.place else self.what
-        made = f" (generator {self.generator})" if self.generator else ""
-        return f"sample {self._index} of group {self._group}, {now - self.since:.0f} s in {where}{made}"
+        generator = f" (generator {self.generator})" if self.generator else ""
+        return f"sample {self._index} of group {self._group}, {now - self.since:.0f} s in {where}{generator}"
 
     def __enter__(self) -> "SampleInFlight":
         self.waits_for(self.what)
@@ -265,15 +260,14 @@ class StallReporter:
             self._timer.cancel()
 
     def _check_progress(self) -> None:
-        in_flight, now = self._in_flight, time.monotonic()
-        if in_flight.ended != self._ended or not in_flight.running:
+        in_flight, running, now = self._in_flight, self._in_flight.running, time.monotonic()
+        if in_flight.ended != self._ended or not running:
             self._ended, self._since, self._next_s = in_flight.ended, now, self._first_s
         elif now - self._since >= self._next_s:
             self._next_s *= 2
-            named = in_flight.oldest(MOST_NAMED)
-            more = f"; and {count} more" if (count := in_flight.running - len(named)) > 0 else ""
-            seconds = f"{now - self._since:.0f} s"
-            text = f"no sample ended for {seconds}; waiting for {in_flight.text}: {'; '.join(named)}{more}"
+            named = "; ".join(each.label(now) for each in running[:MOST_NAMED])
+            more = f"; and {len(running) - MOST_NAMED} more" if len(running) > MOST_NAMED else ""
+            text = f"no sample ended for {now - self._since:.0f} s; waiting for {in_flight.text}: {named}{more}"
             log.info(text)
             self._report(text)
         self._timer = asyncio.get_running_loop().call_later(min(LOOK_S, self._first_s / 4), self._check_progress)
