@@ -1,6 +1,5 @@
 """A small real tokenizer directory, and a setup for data sources over files written by the test."""
 
-import dataclasses
 import functools
 import json
 from collections.abc import Callable
@@ -10,7 +9,7 @@ import pytest
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from slime_core.data import HfTokenizer, PromptSource, prompt_source
-from slime_core.roles import DataSourceSetup, PromptFile, RowFormat
+from slime_core.roles import DataSourceSetup, PromptFile
 
 TEMPLATE = (
     "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
@@ -68,7 +67,7 @@ def make_source(tmp_path: Path, tokenizer: HfTokenizer) -> MakeSource:
             make_setup(
                 tokenizer,
                 prompts=[file],
-                row_format=RowFormat(**{each.name: getattr(file, each.name) for each in dataclasses.fields(RowFormat)}),
+                row_format=file,
                 shuffle=shuffle,
                 n_samples_per_prompt=n,
                 seed=seed,

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -24,23 +23,6 @@ def mixed(tmp_path: Path) -> Path:
     path = tmp_path / "mixed.jsonl"
     path.write_text("\n".join([*GOOD[:3], "{not json", *GOOD[3:7], "", '{"input": "x", "label": null}', *GOOD[7:]]))
     return path
-
-
-@table(
-    "text, said",
-    [
-        ('[\n {"input": "2+2?"}\n]\n', ":1: expected a JSON object, got the beginning of an array: write one"),
-        ('\n[{"input": "2+2?"}]', ":2: expected a JSON object, got the beginning of an array"),
-        ('{"input": [{"from": "human", "value": "2+2?"}]}', "For from write role, for value content"),
-    ],
-)
-def test_files_of_another_form_are_told_from_broken_ones(
-    make_source: MakeSource, tmp_path: Path, text: str, said: str
-) -> None:
-    path = tmp_path / "other.jsonl"
-    path.write_text(text)
-    with pytest.raises(DataError, match=re.escape(said)):
-        make_source([], path=path)
 
 
 @table("fields, rate", [({}, "0"), ({"max_bad_row_rate": 0.09}, r"0\.09")])

@@ -62,7 +62,7 @@ READ: list[tuple[Json, Json]] = [
 REFUSED: list[tuple[Json, str]] = [
     (5, "message 0 of 'm' must be an object .*, got a number"),
     ("hi", "message 0 of 'm' is a text, but not JSON"),
-    ({"from": "human", "value": "a"}, "got the keys from, value"),
+    ({"from": "human", "value": "a"}, "got the keys from, value. For from write role, for value content"),
     ({"role": "human", "content": "a"}, r"message 0 of 'm' \(human\): .*; write 'user'"),
     ({"role": "gpt", "content": "a"}, "write 'assistant'"),
     (user(5), r"the content of message 0 of 'm' \(user\) must be a text or a list of parts with text, got a number"),

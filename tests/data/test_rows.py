@@ -70,7 +70,9 @@ def test_a_byte_order_mark_blank_lines_and_what_is_outside_a_slice_are_no_rows(t
     "line, says",
     [
         (b'{"n": 1', "not JSON"),
-        (b"[1, 2]", "expected a JSON object"),
+        (b"[1, 2]", "expected a JSON object, got the beginning of an array: write one object per line"),
+        (b"[", "expected a JSON object, got the beginning of an array"),
+        (b"5", "expected a JSON object like .*, got 5"),
         (b'{"n": NaN}', "NaN is not a JSON number"),
         (b'{"a": 1, "b": {"c": 1, "c": 2}}', "the key 'c' is there twice: {"),
         (b'{"n": "\xff"}', "not UTF-8"),

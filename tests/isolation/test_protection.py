@@ -69,11 +69,14 @@ def on_loop(stats: PluginStats, **limits: object) -> OnLoop[Sample, RewardContex
     return protection.protect(registered, Settings(), lambda: awaited, name="waits")  # type: ignore[return-value]
 
 
-def test_on_the_loop_a_call_has_a_time_limit() -> None:
+def test_on_the_loop_a_call_has_a_time_limit_and_its_error_passes_through() -> None:
     stats = PluginStats()
     with pytest.raises(TimeoutError, match=r"no answer in 0\.01 s"):
         run(on_loop(stats, timeout_s=0.01)(make_sample("60"), CONTEXT))
-    assert stats.take()["plugin/reward/waits/timeouts"] == 1.0
+    with pytest.raises(ValueError, match="could not convert"):
+        run(on_loop(stats)(make_sample("no number"), CONTEXT))
+    metrics = stats.take()
+    assert metrics["plugin/reward/waits/timeouts"] == metrics["plugin/reward/waits/errors"] == 1.0
 
 
 def call_on_loop(call: Callable[..., object], timeout_s: float) -> object:

@@ -2,7 +2,6 @@
 
 import multiprocessing
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -16,43 +15,15 @@ class Target:
     def __init__(self, rank: int, size: int, *, word: str = "hello") -> None:
         self.rank, self.size, self.word = rank, size, word
 
-    def pid(self) -> int:
-        return os.getpid()
+    def run(self, expression: str) -> object:
+        """Evaluate Python."""
+        return eval(expression)  # noqa: S307  # of the tests
 
     def double(self, number: int) -> int:
         return 2 * number
 
-    def parent(self) -> int:
-        return os.getppid()
-
-    def safe_path(self) -> str | None:
-        return os.environ.get("PYTHONSAFEPATH")
-
-    def explode(self, on_rank: int) -> int:
-        if self.rank == on_rank:
-            raise NonFiniteError("the loss is nan")
-        return self.rank
-
-    def die(self, on_rank: int) -> int:
-        if self.rank == on_rank:
-            print("last words", flush=True)
-            os.kill(os.getpid(), signal.SIGKILL)
-        time.sleep(60)
-        return self.rank
-
-    def leave(self, code: int) -> None:
-        sys.exit(code)
-
-    def nap(self, seconds: float) -> str:
-        time.sleep(seconds)
-        return f"slept {seconds:g}"
-
-    def unpicklable(self) -> object:
-        return lambda: None
-
-    def die_of(self, number: int) -> None:
-        os.kill(os.getpid(), number)
-        time.sleep(60)
+    def explode(self) -> None:
+        raise NonFiniteError("the loss is nan")
 
     def spawn(self) -> list[int]:
         """Processes of this worker's: a child, one in a session of its own, and one whose parent is gone."""
@@ -68,9 +39,6 @@ class Target:
         child.start()
         assert child.pid is not None
         return child.pid
-
-    def variable(self, name: str) -> str | None:
-        return os.environ.get(name)
 
 
 class Refuses:
