@@ -73,7 +73,7 @@ class ChatTemplate:
         if longest := [name for name, text in sources.items() if len(text) > LARGEST_TEMPLATE]:
             raise ModelError(
                 f"the chat template {longest[0]!r} of {owner} has more than {LARGEST_TEMPLATE} characters: "
-                "templates of models are shorter by far, so put the right one there"
+                "the templates of known models are much shorter, so check this file"
             )
         self.special_tokens = special_tokens
         """Variables such as `bos_token`."""

@@ -349,7 +349,7 @@ class PromptSource:
         changed = [f"{key}: {before.get(key)} -> {now}" for key, now in self._run().items() if before.get(key) != now]
         if changed:
             raise CheckpointError(
-                f"the saved position is one of other settings: {'; '.join(changed)}. Continue with the same settings, "
+                f"the saved position belongs to other settings: {'; '.join(changed)}. Continue with the same settings, "
                 "or start a new run with another --save"
             )
         if not self._setup.accept_changed_data and (changed := self._changed_data(_object(saved.get("data")))):
@@ -405,7 +405,7 @@ def _difference(before: Mapping[str, Json], now: Mapping[str, Json]) -> str:
         return "is new" if now else "is gone"
     if before.get("prompts") != now.get("prompts"):
         return f"{before.get('prompts')} -> {now.get('prompts')} prompts"
-    return "as many prompts, but not the same (a changed chat template or key counts too)"
+    return "as many prompts, but with other content (a changed chat template or key counts too)"
 
 
 def prompt_source(setup: DataSourceSetup) -> PromptSource:

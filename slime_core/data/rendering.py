@@ -55,7 +55,7 @@ class Renderer:
         is_continued = messages[-1]["role"] == "assistant"
         finder = Finder(self._continued(messages, tools) if is_continued else self.text(messages, tools))
         if not finder.text.strip():
-            raise DataError("the chat template makes nothing of its messages")
+            raise DataError("the chat template renders its messages as an empty text")
         for number, message in enumerate(messages):
             finder.find_next(message, f"message {number} ({message['role']})")
         finder.check_tools(tools)

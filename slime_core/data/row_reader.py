@@ -108,7 +108,7 @@ class RowReader:
         while final == "cut" and prompt and prompt[-1]["role"] == "assistant":
             prompt = prompt[:-1]
         if not prompt:
-            raise DataError(f"{key!r} has assistant messages alone, so nothing is left when they are cut off")
+            raise DataError(f"{key!r} has only assistant messages, so nothing is left after cutting them")
         return prompt
 
     def _metadata(self, row: Row) -> dict[str, Json]:
@@ -221,7 +221,7 @@ class SkippedRows:
             other = "label_key, reward or file" if self._format.label_key else "file"
             raise DataError(
                 f"{name}: {self.bad} of {rows} rows are bad, more than max_bad_row_rate = {limit:g} allows; the first:"
-                f"\n  {listed}\nMend or shorten them, or name another {other}."
+                f"\n  {listed}\nCorrect or shorten them, or use another {other}."
             )
 
     def none_usable(self, name: str, rows: int) -> str:

@@ -22,7 +22,7 @@ from slime_core.errors import DataError
 from slime_core.sample import Json, Message
 
 _SLICE = re.compile(r"(.*)@\[(-?\d*):(-?\d*)\]", re.DOTALL)
-_ARRAY = "expected a JSON object, got the beginning of an array: write one object per line, in no brackets"
+_ARRAY = "expected a JSON object, got the beginning of an array: write one object per line, without brackets"
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
@@ -74,7 +74,7 @@ def _unique_keys(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
     table = dict(pairs)
     if len(table) < len(pairs):
         names = [name for name, _ in pairs]
-        raise ValueError(f"the key {next(name for name in names if names.count(name) > 1)!r} is there twice")
+        raise ValueError(f"the key {next(name for name in names if names.count(name) > 1)!r} appears twice")
     return table
 
 
@@ -217,7 +217,7 @@ def _message(value: Json, where: str) -> Message:
         raise DataError(got + hint)
     where = f"{where} ({role})"
     if role in ROLES:
-        raise DataError(f"{where}: chat templates know no such role; write {ROLES[role]!r}")
+        raise DataError(f"{where}: chat templates do not know this role; write {ROLES[role]!r}")
     if "function_call" in message:
         raise DataError(f"{where} has function_call, which chat templates do not read; write tool_calls")
     calls = message.pop("tool_calls", None)
@@ -331,7 +331,7 @@ def parquet_rows(
                 if first >= end:
                     return
     except (ArrowException, OSError, ValueError, KeyError) as error:
-        raise DataError(f"{file}: no readable parquet file: {error}") from None
+        raise DataError(f"{file}: not a readable parquet file: {error}") from None
 
 
 def _columns(names: Collection[str], needed: Collection[str], optional: Collection[str]) -> list[str] | None:
@@ -378,6 +378,6 @@ def _no_file(file: Path) -> str:
         kind = "directory" if file.is_dir() else "pipe, a socket or a device"
         return f"{file} is a {kind}: give a .jsonl or .parquet file, as `to_parquet` of HF datasets writes one"
     if not file.parent.is_dir():
-        return f"there is no prompt file {file}: not even the directory {file.parent.absolute()}"
+        return f"there is no prompt file {file}: nor is there the directory {file.parent.absolute()}"
     near = sorted(each.name for each in file.parent.iterdir() if each.suffix in (".jsonl", ".parquet"))
     return f"there is no prompt file {file}; {file.parent} holds {', '.join(near[:8]) or 'no .jsonl or .parquet file'}"

@@ -257,7 +257,7 @@ def _read_backend(directory: Path) -> "tokenizers.Tokenizer":
 
 def _without(what: str, library: str, directory: Path) -> str:
     return (
-        f"reading the {what} of {directory} needs {library}: pip install {library}. slime-local brings it, too. "
+        f"reading the {what} of {directory} needs {library}: pip install {library}. slime-local installs it too. "
         f"{install_advice('slime-local')}"
     )
 

@@ -221,7 +221,7 @@ class Forked:
         if self._errno:
             return f"it could not be started: {os.strerror(self._errno)}"
         if self.code is None and (words := self._last_words()):
-            return f"{describe_exit(None)}; that printed:\n{words}"
+            return f"{describe_exit(None)}; the server printed:\n{words}"
         return describe_exit(self.code)
 
     def kill(self, reason: str = "", detail: str = "") -> None:
@@ -329,11 +329,11 @@ class Forked:
 def describe_exit(code: int | None) -> str:
     """Describe an exit code: exit code 7, killed by SIGSEGV. None: the server of the process ended first."""
     if code is None:
-        return "gone with the process that started it"
+        return "ended with its fork server"
     if code >= 0:
         return f"exit code {code}"
     try:
         name = signal.Signals(-code).name
     except ValueError:  # most real-time signals have no name
         name = f"signal {-code}"
-    return f"killed by {name}{', perhaps for want of memory' if code == -signal.SIGKILL else ''}"
+    return f"killed by {name}{', possibly out of memory' if code == -signal.SIGKILL else ''}"

@@ -370,7 +370,7 @@ class Machine:
             why = "not so many GPUs are free"
         else:
             return devices
-        others = f"; {', '.join(each.group for each in taken)} took theirs before" if taken else ""
+        others = f"; {', '.join(each.group for each in taken)} already use part of it" if taken else ""
         asked = f"{workers} workers, each with {needs}" if workers > 1 else str(needs)
         raise ConfigError(
             f"group {group!r} needs {asked}. This machine has {self}{others}: {why}. Ask for less, or choose a "

@@ -60,5 +60,5 @@ def test_a_template_that_makes_nothing_of_a_row_is_named_with_it(
     """Jinja takes a misspelt name for nothing."""
     nothing = ChatTemplate({"default": "{% for m in messages %}{{ m.contents }}{% endfor %}"}, {}, "models/mine")
     monkeypatch.setattr(tokenizer, "template", nothing)
-    with pytest.raises(DataError, match=r"rows-0\.jsonl:1: .*the chat template makes nothing of its messages"):
+    with pytest.raises(DataError, match=r"rows-0\.jsonl:1: .*the chat template renders its messages as an empty text"):
         make_source([{"input": "What is 1+1?"}], apply_chat_template=True)

@@ -163,7 +163,7 @@ def test_a_bad_row_is_refused_with_its_line(
     "rows, fields, says",
     [
         (ROWS[:-1], {}, "the data has changed .*: rows: 7 -> 6 prompts.*--accept-changed-data"),
-        ([*ROWS[:-1], {"input": "another"}], {}, "rows: as many prompts, but not the same"),
+        ([*ROWS[:-1], {"input": "another"}], {}, "rows: as many prompts, but with other content"),
         (ROWS, {"seed": 1}, "seed: 0 -> 1"),
         (ROWS, {"shuffle": True}, "shuffle: False -> True"),
         (ROWS, {"name": "other"}, r"streams: \['rows'\] -> \['other'\]"),

@@ -74,7 +74,7 @@ def test_a_byte_order_mark_blank_lines_and_what_is_outside_a_slice_are_no_rows(t
         (b"[", "expected a JSON object, got the beginning of an array"),
         (b"5", "expected a JSON object like .*, got 5"),
         (b'{"n": NaN}', "NaN is not a JSON number"),
-        (b'{"a": 1, "b": {"c": 1, "c": 2}}', "the key 'c' is there twice: {"),
+        (b'{"a": 1, "b": {"c": 1, "c": 2}}', "the key 'c' appears twice: {"),
         (b'{"n": "\xff"}', "not UTF-8"),
         (rb'{"n": "\ud83d!"}', "half of a surrogate pair"),
         (b"[" * 100_000, "nested too deeply"),
@@ -97,11 +97,11 @@ def test_a_pair_of_surrogates_is_a_character(tmp_path: Path) -> None:
     [
         ("trian.jsonl", r"no prompt file .*trian\.jsonl; .* holds damaged\.parquet, pipe\.jsonl, train\.jsonl"),
         (".", r"is a directory: give a \.jsonl or \.parquet file"),
-        ("nowhere/train.jsonl", "not even the directory"),
+        ("nowhere/train.jsonl", "nor is there the directory"),
         ("pipe.jsonl", r"pipe\.jsonl is a pipe, a socket or a device: give a \.jsonl"),
         ("rows.csv", r"end in \.jsonl or \.parquet, not in '\.csv'"),
         ("rows", r"end in \.jsonl or \.parquet, not in 'nothing'"),
-        ("damaged.parquet", r"damaged\.parquet: no readable parquet file"),
+        ("damaged.parquet", r"damaged\.parquet: not a readable parquet file"),
     ],
 )
 def test_what_is_no_prompt_file_is_named(tmp_path: Path, name: str, says: str) -> None:

@@ -63,7 +63,7 @@ def test_one_that_never_answers_is_killed_and_may_be_retried(shared: Bench, way:
     [
         ("exits", "died", "exit code 7\nit printed:\nabout to exit"),
         ("says_exit", "SystemExit", "enough"),
-        ("kills_itself", "memory", "SIGKILL, perhaps for want of memory"),
+        ("kills_itself", "memory", "SIGKILL, possibly out of memory"),
         ("eats_memory", "memory", "more memory than its spec allows"),
         ("shares_memory", "memory", "MiB of 256"),
         ("child_eats_memory", "memory", "MiB of 256"),

@@ -183,7 +183,7 @@ def how_it_died(error: BaseException) -> str:
     if re.search(r"\bnode\b.*\b(died|dead|terminated|down)\b", text) and "worker process" not in text.split("exit")[0]:
         return "its node is gone"
     if "connection error code" in said:
-        return "its process ended without a word: killed, perhaps for want of memory"
+        return "its process ended without a word: killed, possibly out of memory"
     if found := re.search(r"Worker exit detail: (.*?)(?:\. |$)", text):
         return found[1]
     return text[:300]

@@ -164,7 +164,7 @@ def test_killed_worker_is_reported_with_node_and_log(live: Live) -> None:
 
     text = live.run(play())
     assert text.startswith("kit 1 on ")
-    assert "died (its process ended without a word: killed, perhaps for want of memory)" in text
+    assert "died (its process ended without a word: killed, possibly out of memory)" in text
     assert "famous last words" in text
 
 
