@@ -5,8 +5,10 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from slime_core.sample import Json
 from slime_testing import (
     AdvantageContract,
+    BatchTransformContract,
     BufferContract,
     BufferFilterContract,
     CheckStatus,
@@ -21,6 +23,7 @@ from slime_testing import (
     RewardShaperContract,
     SampleFilterContract,
     TrackerContract,
+    TransportContract,
     make_sample,
 )
 from tests.tables import table
@@ -34,10 +37,18 @@ SCORES = {"advantage": 1.0, "difficulty": 0.5, "recency": 1.0, "staleness": 0.5}
 LENGTHS = {"max_response_len": 8, "overlong_buffer_len": 4}
 ENTROPY = {"entropy_coef": 0.01, "use_opsm": True, "eps_clip_c": 3.0}
 VETO = {"mis_level": "sequence", "mis_mode": "mask", "mis_veto_threshold": 1e-4}
-HALF = {
-    "good": make_sample(response=r"Half of one is $\boxed{\frac{1}{2}}$.", label="0.5"),
-    "bad": make_sample(response=r"Half of one is $\boxed{2}$.", label="0.5"),
-}
+GRADIENT = {"policy_gradient": True}
+
+
+def graded(good: str, bad: str, label: str | None = None, **metadata: Json) -> dict[str, object]:
+    """A right and a wrong response for the contract of rewards."""
+    samples = [make_sample(response=each, label=label, metadata=metadata) for each in (good, bad)]
+    return {"good": samples[0], "bad": samples[1], "needs_label": label is not None}
+
+
+HALF = graded(r"Half of one is $\boxed{\frac{1}{2}}$.", r"Half of one is $\boxed{2}$.", "0.5")
+FOX = graded("the brown fox", "a dog", "a quick brown fox")
+COMMAS = graded("No commas here.", "Commas, here.", instruction_id_list=["punctuation:no_comma"])
 CHOICES = [
     (DataSourceContract, "slime-core/prompts", {}, {}),
     (GeneratorContract, "slime-core/single_turn", {}, {}),
@@ -52,6 +63,11 @@ CHOICES = [
     (BufferContract, "slime-buffer-priority/priority", {**SMALL, "quotas": {"kit": 0.5}}, {}),
     (BufferContract, "slime-buffer-priority/priority", {**SMALL, "order": "fifo"}, {}),
     (RewardContract, "slime-reward-math/math", {}, HALF),
+    (RewardContract, "slime-reward-math/dapo", {}, graded("So.\nAnswer: 34", "So.\nAnswer: 35", "34")),
+    (RewardContract, "slime-reward-math/gpqa", {}, graded("The answer is B.", "The answer is C.", "B")),
+    (RewardContract, "slime-reward-math/f1", {}, FOX),
+    (RewardContract, "slime-reward-math/ifbench", {}, COMMAS),
+    (RewardContract, "slime-reward-math/format", {}, graded(r"<think>2+2</think> \boxed{4}", "4")),
     (TrackerContract, "slime-trackers/tensorboard", {}, {}),
     (RewardShaperContract, "slime-train/overlong", LENGTHS, {}),
     (AdvantageContract, "slime-train/grpo", {}, WHOLE),
@@ -70,12 +86,34 @@ CHOICES = [
     (CorrectionContract, "slime-train/mis", {}, {}),
     (CorrectionContract, "slime-train/mis", VETO, {}),
     (CorrectionContract, "slime-train/mis", {"mis_level": "geometric", "mis_mode": "clip"}, {}),
-    (LossContract, "slime-train/policy_loss", {}, {"policy_gradient": True}),
-    (LossContract, "slime-train/policy_loss", ENTROPY, {"policy_gradient": True}),
-    (LossContract, "slime-train/gspo", {}, {"policy_gradient": True}),
-    (LossContract, "slime-train/cispo", {}, {"policy_gradient": True}),
+    (LossContract, "slime-train/policy_loss", {}, GRADIENT),
+    (LossContract, "slime-train/policy_loss", ENTROPY, GRADIENT),
+    (LossContract, "slime-train/gspo", {}, GRADIENT),
+    (LossContract, "slime-train/cispo", {}, GRADIENT),
     (LossContract, "slime-train/sft_loss", {}, {"policy_gradient": False}),
+    (LossContract, "slime-algorithms/sapo", {}, GRADIENT),
+    (LossContract, "slime-algorithms/gmpo", {}, GRADIENT),
+    (LossContract, "slime-algorithms/dppo", {}, GRADIENT),
+    (LossContract, "slime-algorithms/dppo", {"divergence": "kl"}, GRADIENT),
+    (AdvantageContract, "slime-algorithms/opo", {}, {}),
+    (AdvantageContract, "slime-algorithms/pass_at_k", {"k": 2}, {}),
+    (AdvantageContract, "slime-agent-openai/turn_level", {}, {}),
+    (RewardShaperContract, "slime-agent-openai/agent_split", {}, {}),
+    (SampleFilterContract, "slime-agent-openai/agent_last_branch", {}, {}),
+    (BatchTransformContract, "slime-agent-openai/turn_rewards", {}, {}),
+    (TransportContract, "slime-engine-sglang/distributed", {}, {}),
+    (TransportContract, "slime-engine-sglang/tensor", {}, {}),
 ]
+PACKAGES = (
+    "agent-openai",
+    "algorithms",
+    "buffer-priority",
+    "compat",
+    "engine-sglang",
+    "reward-math",
+    "trackers",
+    "view",
+)
 
 
 def require_kept(contract: type[Contract], **attributes: object) -> None:
@@ -92,9 +130,9 @@ def test_a_choice_keeps_its_contract(
     require_kept(contract, choice=choice, settings=settings, **attributes)
 
 
-@table("dist", ["slime-core", "slime-buffer-priority", "slime-compat", "slime-reward-math"])
-def test_a_package_keeps_its_contract(dist: str) -> None:
-    require_kept(PluginPackageContract, dist=dist)
+@table("name", [*PACKAGES, "trackers"])
+def test_a_package_keeps_its_contract(name: str) -> None:
+    require_kept(PluginPackageContract, dist=f"slime-{name}")
 
 
 def test_a_mixture_keeps_its_contract(tmp_path: Path) -> None:

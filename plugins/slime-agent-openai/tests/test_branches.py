@@ -6,7 +6,6 @@ from slime_agent_openai.samples import LastBranch, Split
 from slime_core import Sample
 from slime_core.roles import FilterContext, ShapeContext
 from slime_core.sample import Group, GroupId
-from slime_testing import RewardShaperContract, SampleFilterContract
 
 
 def group(*executions: int | None) -> Group:
@@ -36,11 +35,3 @@ def test_last_branch_keeps_the_main_conversation() -> None:
     made.samples[0].metadata["main"], made.samples[1].metadata["main"] = False, True
     (removal,) = LastBranch()([made], FilterContext(0))
     assert (removal.group, removal.position, removal.reason) == (made.id, 0, "other_branch")
-
-
-class TestSplit(RewardShaperContract):
-    choice = "slime-agent-openai/agent_split"
-
-
-class TestLastBranch(SampleFilterContract):
-    choice = "slime-agent-openai/agent_last_branch"

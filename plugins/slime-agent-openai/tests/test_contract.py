@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from slime_testing import GeneratorContract, PluginPackageContract
+from slime_testing import GeneratorContract
 
 # A check that cancels ends its loop, with what is being made then. What a gateway leaves open is tested where loops go
 # on (test_gateway.py).
@@ -20,10 +20,6 @@ def left_to_the_collector() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)
         gc.collect()
-
-
-class TestPackage(PluginPackageContract):
-    dist = "slime-agent-openai"
 
 
 class TestAgent(GeneratorContract):

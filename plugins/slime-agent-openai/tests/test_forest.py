@@ -1,11 +1,9 @@
 """Where requests go on in a forest; `test_invariants.py` plays sessions that do anything."""
 
-import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import pytest
-from wild import Echo, echoed
 
 from slime_agent_openai.bridge import Bridge
 from slime_agent_openai.errors import ApiError
@@ -65,16 +63,6 @@ class Played:
 @pytest.fixture
 def session(tokenizer: HfTokenizer, bridge: Bridge) -> Played:
     return Played(Forest(bridge), tokenizer)
-
-
-@table("echo", Echo)
-def test_echo_style_does_not_fork_a_conversation(tokenizer: HfTokenizer, bridge: Bridge, echo: Echo) -> None:
-    session, asked = Played(Forest(bridge), tokenizer), [SYSTEM, ASKED]
-    for text, reasoning, calls in (("Adding.", "", 1), ("", "r", 2), ("Once more", "It is.", 1), ("42", "", 0)):
-        said = echoed(session.turn(asked, text, reasoning, calls), echo, random.Random(1))
-        asked += [said, *(Message(Role.TOOL, "42\n", answers=call.id) for call in said.calls)]
-    assert session.trained == [["Adding.", "", "Once more", "42"]]
-    assert (session.forest.counts.bridged, session.forest.counts.forks) == (3, 0)
 
 
 def test_edited_assistant_message_forks(session: Played) -> None:

@@ -13,7 +13,6 @@ torch = pytest.importorskip("torch")
 from slime_agent_openai.turn_level import TurnLevel  # noqa: E402
 from slime_agent_openai.turns import TURN_INDEX, TURN_REWARDS, TurnLevelSettings  # noqa: E402
 from slime_core.roles import AdvantageInput  # noqa: E402
-from slime_testing import AdvantageContract  # noqa: E402
 
 
 @dataclass(frozen=True)
@@ -91,7 +90,3 @@ PLAYED = st.builds(
 def test_advantages_match_the_formula(samples: list[Played], gamma: float, normalized: bool) -> None:
     made = advantages(samples, gamma=gamma, std_normalization=normalized)
     assert made == pytest.approx(slow(samples, gamma, normalized), rel=1e-4, abs=1e-4)
-
-
-class TestTurnLevel(AdvantageContract):
-    choice = "slime-agent-openai/turn_level"

@@ -8,7 +8,6 @@ from slime_agent_openai.turns import TURN_INDEX, TURN_REWARDS, TurnColumns
 from slime_core import Settings, Setup
 from slime_core.roles import ShapeContext
 from slime_core.sample import Group, GroupId, Json, Sample
-from slime_testing import BatchTransformContract
 from tests.tables import table
 
 
@@ -64,7 +63,3 @@ def test_turn_columns_round_trip(data: st.DataObject) -> None:
     assert sum(column) == sum(values)
     assert index == sorted(index)
     assert [index[end - 1] for end in ends] == [float(turn) for turn in range(1, len(ends) + 1)]
-
-
-class TestTurnRewards(BatchTransformContract):
-    choice = "slime-agent-openai/turn_rewards"

@@ -11,21 +11,6 @@ from slime_core.roles import SELECTABLE, ForeignName
 from slime_core.sample import Json
 from tests.tables import table
 
-TOLD = """
-    rollout_batch_size: batch_size; kl_loss_coef: beta kl_beta; eps_clip: cliprange clip_eps clip_range clip_ratio
-    clip_ratio_low epsilon; eps_clip_high: clip_ratio_high epsilon_high; prompt_data: dataset dataset_name
-    train_dataset; entropy_coef: entropy_coeff; num_epoch: epochs num_epochs num_train_epochs total_epochs;
-    eval_prompt_data: eval_dataset; eval_interval: eval_steps; clip_grad: grad_clip max_grad_norm;
-    n_samples_per_prompt: group_size num_generations rollout_n; kl_coef: init_kl_coef; lr: learning_rate; lora_rank:
-    lora lora_r; lr_decay_style: lr_scheduler lr_scheduler_type; rollout_max_response_len: max_completion_length
-    max_new_tokens max_response_length max_tokens; rollout_max_prompt_len: max_prompt_length; num_rollout: max_steps
-    steps; rollout_min_p: min_p; hf_checkpoint: model model_name model_name_or_path model_path pretrain; save:
-    output_dir; ref_load: ref_model; reward: reward_funcs reward_function; save_interval: save_steps; save_keep:
-    save_total_limit; rollout_stop: stop; lora_target_modules: target_modules; rollout_temperature: temperature;
-    rollout_top_k: top_k; rollout_top_p: top_p; gradient_checkpointing: use_gradient_checkpointing;
-    lr_warmup_fraction: warmup_ratio; lr_warmup_iters: warmup_steps
-"""
-"""Each key of ours with the names that lead to it, of the first list of them."""
 LEAST: dict[str, Json] = {"hf_checkpoint": "m", "save": "s", "num_rollout": 3, "reward": {"use": "math"}}
 
 
@@ -38,12 +23,6 @@ def said(catalog: Catalog, name: str, value: Json = 1) -> str:
     with pytest.raises(ConfigError) as raised:
         parse_config({**LEAST, name: value}, catalog)
     return str(raised.value)
-
-
-@table("key, names", [row.split(":") for row in TOLD.split(";")])
-def test_suggested_names_are_kept(catalog: Catalog, key: str, names: str) -> None:
-    for name in names.split():
-        assert said(catalog, name) == f"unknown key {name!r}. Did you mean {key.strip()!r}?"
 
 
 def test_foreign_names_lead_to_known_keys(catalog: Catalog) -> None:

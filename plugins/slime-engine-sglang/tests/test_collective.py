@@ -30,20 +30,12 @@ from slime_engine_sglang.collective.transports import (
 from slime_engine_sglang.engine import SglangEngine
 from slime_engine_sglang.settings import SglangSettings
 from slime_engine_sglang.weights import Stuck
-from slime_testing import TransportContract, write_tiny_model
+from slime_testing import write_tiny_model
 
 RECEIVER = Path(__file__).with_name("receiver.py")
 BEGIN, JOIN, END = "/begin_weight_update", "/init_weights_update_group", "/end_weight_update"
 UPDATE = {"distributed": "/update_weights_from_distributed", "tensor": "/update_weights_from_tensor"}
 KINDS = sorted(UPDATE)
-
-
-class TestDistributed(TransportContract):
-    choice = "slime-engine-sglang/distributed"
-
-
-class TestTensor(TransportContract):
-    choice = "slime-engine-sglang/tensor"
 
 
 @pytest.fixture(scope="module")

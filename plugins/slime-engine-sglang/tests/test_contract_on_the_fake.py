@@ -5,14 +5,9 @@ from collections.abc import Iterator
 import pytest
 from on_the_fake import OnTheFake
 
-from slime_testing import PluginPackageContract
 from slime_testing.fake_engine import FakeEngine, Slow
 
 NUM_GPUS = 0
-
-
-class TestPackage(PluginPackageContract):
-    dist = "slime-engine-sglang"
 
 
 class TestOnTheFake(OnTheFake):

@@ -10,7 +10,7 @@ the batch and of when they were admitted.
 """
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 
 from slime_core.roles import FinishReason, GenerateRequest
 from slime_local.batch import Batch, DecodeResult, Ends
@@ -116,29 +116,3 @@ class Decoder:
                 f"a prompt of {len(request.prompt)} tokens with max_new_tokens={asked} exceeds the model's {room}"
                 " positions; shorten one of them"
             )
-
-
-def decode(
-    model: LocalModel,
-    requests: Sequence[GenerateRequest],
-    ends: Ends,
-    *,
-    abort: Callable[[], bool] = lambda: False,
-) -> list[DecodeResult]:
-    """Sample every request to its end; see `Decoder`.
-
-    Args:
-        model: bound to the weights to sample with; they must not change meanwhile.
-        requests: any mix of prompts and settings.
-        ends: what ends a response.
-        abort: called before each token; once true, unfinished responses end with what they have.
-
-    Returns:
-        A result for each request, in order.
-    """
-    decoder = Decoder(model, ends)
-    decoder.admit(dict(enumerate(requests)))
-    results: dict[int, DecodeResult] = {}
-    while decoder.busy:
-        results |= decoder.abort() if abort() else decoder.step()
-    return [results[number] for number in range(len(requests))]

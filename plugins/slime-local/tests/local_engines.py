@@ -1,7 +1,7 @@
 """A local engine in a loop of its own, serving a model that was written before."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Set
+from collections.abc import Awaitable, Callable, Sequence, Set
 from pathlib import Path
 from typing import TypeVar
 
@@ -9,9 +9,11 @@ import torch
 
 from slime_core.processes.launcher import LocalLauncher
 from slime_core.roles import EngineSetup, GenerateRequest, LauncherSetup, SamplingParams, WeightChannel
+from slime_local.batch import DecodeResult, Ends
+from slime_local.decode import Decoder
 from slime_local.engine import LocalEngine
 from slime_local.engine_worker import EngineWorker
-from slime_local.model import load_model
+from slime_local.model import LocalModel, load_model
 from slime_local.settings import LocalEngineSettings
 from tests.channels import opened, sent, slots_of
 
@@ -67,6 +69,15 @@ def worker_of(
         bf16=bf16,
         device=device,
     )
+
+
+def decode(model: LocalModel, requests: Sequence[GenerateRequest], ends: Ends) -> list[DecodeResult]:
+    """Sample every request to its end."""
+    decoder, results = Decoder(model, ends), dict[int, DecodeResult]()
+    decoder.admit(dict(enumerate(requests)))
+    while decoder.busy:
+        results |= decoder.step()
+    return [results[number] for number in range(len(requests))]
 
 
 def request(prompt: list[int], seed: int, tokens: int = 12) -> GenerateRequest:

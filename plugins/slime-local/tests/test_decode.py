@@ -9,10 +9,11 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from local_engines import decode
 
 from slime_core.roles import FinishReason, GenerateRequest, SamplingParams
 from slime_local.batch import DecodeResult, Ends
-from slime_local.decode import Decoder, decode
+from slime_local.decode import Decoder
 from slime_local.model import GroupTokens, LocalModel, load_model
 from slime_local.sampling import uniform
 from tests.tables import table
@@ -123,18 +124,6 @@ def test_decode_log_probs_match_the_training_forward(name: str, request: pytest.
         sampled = torch.tensor([x for r in results for x in r.log_probs])
         assert (trained - sampled).abs().max() <= 1e-4
         assert (trained - sampled).mean().abs() <= 1e-6
-
-
-@pytest.mark.parametrize("name", ["qwen3", "gpt2"])
-def test_an_abort_returns_what_was_drawn(name: str, request: pytest.FixtureRequest) -> None:
-    model: LocalModel = request.getfixturevalue(name)
-    asked = [but(BASE, seed=s, max_new_tokens=40) for s in range(10)]
-    whole = decode(model, asked, ENDS)
-    calls = iter([False] * 5 + [True])
-    part = decode(model, asked, ENDS, abort=lambda: next(calls))
-    for full, cut in zip(whole, part, strict=True):
-        assert cut.tokens == full.tokens[:5]
-        assert cut.finish is (full.finish if len(full.tokens) <= 5 else FinishReason.ABORT)
 
 
 def test_draws_are_uniform_and_depend_on_seed_and_index() -> None:

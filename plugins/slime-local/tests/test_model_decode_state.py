@@ -6,6 +6,7 @@ from typing import cast
 
 import pytest
 import torch
+from local_engines import decode
 from torch import Tensor
 
 from slime_local.model import GroupTokens, LocalModel, load_model
@@ -100,7 +101,6 @@ def test_cleared_decode_equals_a_fresh_one(tiny_hf: Callable[..., Path], family:
 def test_equal_texts_are_decoded_once(tiny_hf: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
     from slime_core.roles import GenerateRequest, SamplingParams
     from slime_local.batch import Ends
-    from slime_local.decode import decode
     from slime_local.model.fast_decode import FastDecode
 
     model = load_model(tiny_hf("qwen3", tie_word_embeddings=True))

@@ -9,11 +9,11 @@ import pytest
 import torch
 from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
+from local_engines import decode
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from slime_core.roles import FinishReason, GenerateRequest, SamplingParams
 from slime_local.batch import DecodeResult, Ends
-from slime_local.decode import decode
 from slime_local.model import LocalModel, load_model
 from slime_local.sampling import StopTexts, uniform
 from tests.tables import table

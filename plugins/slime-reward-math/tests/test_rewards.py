@@ -1,7 +1,6 @@
 import subprocess
 import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -109,8 +108,3 @@ def test_the_plugin_imports_nothing_heavy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == ""
-
-
-def test_the_readme_names_the_rewards() -> None:
-    readme = (Path(__file__).parent.parent / "README.md").read_text("utf-8")
-    assert all(f"`{name}`" in readme for name in NAMES)

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import pytest
 
-from slime_testing import PluginPackageContract, TrackerContract
+from slime_testing import TrackerContract
 
 DATABASE = tempfile.TemporaryDirectory(prefix="slime-mlflow-")
 """Making one takes MLflow seconds, and a contract makes dozens of trackers."""
@@ -18,10 +18,6 @@ def nothing_of_the_machines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     """No settings of the machine's, and no folder of its user's."""
     monkeypatch.setenv("TRACKIO_DIR", str(tmp_path))
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-
-
-class TestPackage(PluginPackageContract):
-    dist = "slime-trackers"
 
 
 class TestWandb(TrackerContract):
