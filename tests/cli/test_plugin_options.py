@@ -56,7 +56,6 @@ def test_flags_add_to_the_run_file(two: Project, slime: Slime) -> None:
     (two.root / "mine.py").write_text(source("mine"))
     assert order(slime) == ["slime-my-one", "slime-my-two"]
     assert order(slime, "--plugin", "my-two") == ["slime-my-two", "slime-my-one"]
-    assert order(slime, "--plugin", "slime.my.two") == ["slime-my-two", "slime-my-one"]
     assert order(slime, "--no-plugin", "my-two", "--plugin", "./mine.py") == ["slime-my-one", "./mine.py"]
     two.write_run(plugins={"without": ["my-one"], "require": ["slime-my-two"]})
     assert order(slime) == ["slime-my-two"]
