@@ -290,17 +290,10 @@ class Saver:
         end_of_turn: int | None = None,
         is_best: bool = False,
     ) -> None:
-        """Take a snapshot; `finished` completes it and returns the checkpoint.
+        """Take a snapshot after `rollout_id` rollouts; `finished` completes it and returns the checkpoint.
 
-        Completing it removes old checkpoints, and later ones, which an earlier resume has abandoned.
-
-        Args:
-            rollout_id: number of rollouts that it contains.
-            state: contents of state.json.
-            save_model: writes the model and the optimizer into a directory.
-            finish_model: reports whether all files are written.
-            end_of_turn: added to the end ids of the model's generation_config.json.
-            is_best: whether the link `best` then points to this checkpoint.
+        Completing it removes old checkpoints, and later ones, which an earlier resume has abandoned. With `is_best`,
+        the link `best` then points to it. `end_of_turn` is added to the end ids in generation_config.json.
 
         Raises:
             RunFolderError: the disk is full or read-only; the message names the previous checkpoint, which remains.
@@ -453,12 +446,7 @@ def _add_end_id(model: Path, end: int) -> None:
 def copy_model(checkpoint: Checkpoint, template: str, run_id: str) -> Path | None:
     """Copy a finished checkpoint's model for `save_hf`; None for the checkpoint before any training.
 
-    Copies are hard links where the storage allows them.
-
-    Args:
-        checkpoint: checkpoint with the model.
-        template: path with `{rollout_id}` to fill in; replaces a directory that the run itself created.
-        run_id: identity of the run, which marks its directories.
+    The template's path replaces a directory that the run with this id created. Copies are hard links where possible.
 
     Raises:
         RunFolderError: the copy could not be written.

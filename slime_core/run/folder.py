@@ -55,10 +55,6 @@ class RunFolder:
         Writes the configuration to run.toml if nothing was trained yet. Otherwise a run first compares it with its
         checkpoint's, and then calls `write_config`.
 
-        Args:
-            root: path of the folder.
-            config: the run's configuration, by the keys of a run file.
-
         Raises:
             RunFolderError: it cannot be written, another process runs in it, or a link in it leads out of it.
         """
@@ -96,10 +92,7 @@ class RunFolder:
         return folder
 
     def write_config(self, text: str = "") -> str:
-        """Write run.toml, once the configuration is known to fit the newest checkpoint; returns its old text, if any.
-
-        Args:
-            text: text to write; default: the configuration.
+        """Write the configuration, or `text`, to run.toml; returns its old text.
 
         Raises:
             OSError: it cannot be written.

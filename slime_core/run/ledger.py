@@ -193,12 +193,7 @@ class Ledger:
         return {group_id: uses.get(group_id, 0) for group_id, state in live if state is GroupState.BUFFERED}
 
     def reconcile(self, buffered: int, in_flight: int = 0, finished: int = 0) -> None:
-        """Check that buffer and scheduler hold the groups that the accounts list.
-
-        Args:
-            buffered: number of groups in the buffer.
-            in_flight: drawn groups that have not finished, including the ones back in the data source.
-            finished: finished groups that were not handed over yet.
+        """Check the numbers of groups in the buffer, in flight or returned to the source, and finished.
 
         Raises:
             LedgerError: the numbers differ, or groups came or went without a state change.

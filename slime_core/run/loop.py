@@ -149,7 +149,7 @@ class BaseLoop(ABC):
         rolled_out = time.monotonic()
         self._display.phase(f"trainer: {len(draw.groups)} groups")
         prepared = session.preparation.of(draw, number)
-        await session.go_to(Phase.TRAIN)
+        await session.memory.go_to(Phase.TRAIN)
         report = await session.trainer.train(prepared, number)
         for step_metrics in report.steps:
             await session.emit(TrainStepEnd(number, self._step, step_metrics))
@@ -215,7 +215,7 @@ class BaseLoop(ABC):
         }
         save = partial(session.trainer.save, hf=self._config.run.checkpoint_hf)
         with self._spans.phase("checkpoint", self.rollout_id):
-            async with session.training():
+            async with session.memory.during(Phase.TRAIN):
                 end = session.build.tokenizer().end_of_turn
                 finish = session.trainer.finish_save
                 await self._saver.save(self.rollout_id, state, save, finish, end_of_turn=end, is_best=is_best)

@@ -60,11 +60,9 @@ def check_records(checkpoint: Checkpoint, run: Path) -> None:
 
 
 def run_day(save: Path, model: Path) -> date:
-    """Return the date of a run: from its newest readable checkpoint, else from the checkpoint of `model`, else today.
+    """Return the date of the run in folder `save`, which may not exist.
 
-    Args:
-        save: the run folder; it may not exist.
-        model: the model directory.
+    It is in the newest readable checkpoint, else in the checkpoint that contains `model`, else it is today.
     """
     days = (_day_of(path) for path in reversed(list_checkpoints(save / "checkpoints")))
     return next(filter(None, days), None) or model_day(model)
@@ -104,11 +102,7 @@ def derived_changes(
 ) -> Iterator[str]:
     """Yield a line for each changed value that depends on `CHANGEABLE` keys and affects the run's results.
 
-    Args:
-        before: settings in the checkpoint.
-        now: settings of this start.
-        steps_before: optimizer steps of the whole run, from the checkpoint.
-        steps_now: optimizer steps of the whole run, from this start.
+    The steps are optimizer steps of the whole run, by the checkpoint and by this start.
     """
     before, now = {**default_settings(), **before}, {**default_settings(), **now}
     old, new = before.get(DERIVED) or steps_before, now.get(DERIVED) or steps_now
@@ -138,11 +132,6 @@ def current_settings(plan: Plan) -> dict[str, Json]:
 
 def check_changes(checkpoint: Checkpoint, plan: Plan, train_steps: int) -> Sequence[str]:
     """Compare plugins and settings with a checkpoint's; returns the changes that the user accepted.
-
-    Args:
-        checkpoint: the one to continue from.
-        plan: plan of this start.
-        train_steps: optimizer steps of the whole run.
 
     Raises:
         CheckpointError: something changed that the user did not accept.

@@ -19,13 +19,11 @@ import math
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sized
 from contextlib import (
-    AbstractAsyncContextManager,
     AsyncExitStack,
     ExitStack,
     asynccontextmanager,
     closing,
     contextmanager,
-    nullcontext,
 )
 from dataclasses import replace
 from typing import Self, cast
@@ -90,30 +88,31 @@ class Memory:
     """Makes engine and ranks on shared devices release memory in turn. At the start both hold all of it."""
 
     def __init__(
-        self, engine: ReleasesMemory, trainer: ReleasesMemory, of_engine: MemoryTags, of_trainer: MemoryTags
+        self,
+        engine: ReleasesMemory | None = None,
+        trainer: ReleasesMemory | None = None,
+        of_engine: MemoryTags = NONE,
+        of_trainer: MemoryTags = NONE,
     ) -> None:
         """Set what the engine releases while ranks train, and what the ranks release while engines generate."""
-        self._engine, self._trainer, self._of_engine, self._of_trainer = engine, trainer, of_engine, of_trainer
-        self._phase = Phase.PUBLISH
-        self._out_of_engine = self._out_of_trainer = NONE
+        self._sides = engine, trainer
+        self._phase, self._released = Phase.PUBLISH, (NONE, NONE)
+        self._released_in = {
+            Phase.GENERATE: (NONE, of_trainer),
+            Phase.PUBLISH: (of_engine - {MemoryTag.WEIGHTS}, NONE),
+            Phase.TRAIN: (of_engine, NONE),
+        }
 
     async def go_to(self, phase: Phase) -> None:
         """Release memory that the phase does not need before reacquiring any: both sides never hold all of theirs."""
-        engine = {
-            Phase.GENERATE: NONE,
-            Phase.PUBLISH: self._of_engine - {MemoryTag.WEIGHTS},
-            Phase.TRAIN: self._of_engine,
-        }[phase]
-        trainer = self._of_trainer if phase is Phase.GENERATE else NONE
-        if more := engine - self._out_of_engine:
-            await self._engine.release(more)
-        if more := trainer - self._out_of_trainer:
-            await self._trainer.release(more)
-        if back := self._out_of_trainer - trainer:
-            await self._trainer.resume(back)
-        if back := self._out_of_engine - engine:
-            await self._engine.resume(back)
-        self._phase, self._out_of_engine, self._out_of_trainer = phase, engine, trainer
+        changes = list(zip(self._sides, self._released, self._released_in[phase], strict=True))
+        for side, before, now in changes:
+            if side and (more := now - before):
+                await side.release(more)
+        for side, before, now in reversed(changes):
+            if side and (less := before - now):
+                await side.resume(less)
+        self._phase, self._released = phase, self._released_in[phase]
 
     @asynccontextmanager
     async def during(self, phase: Phase) -> AsyncIterator[None]:
@@ -162,7 +161,8 @@ class BaseSession:
         self.hooks = RunHooks(plan.catalog, self.stats)
         self.stop = StopRequest()
         self.trackers = Trackers(self.stats)
-        self._memory: Memory | None = None
+        self.memory = Memory()
+        """Memory on devices that engines and ranks share."""
         self._phase = display.phase if display else lambda text: None
         self._message = display.message if display else lambda text: None
         self.launcher = self.build.launcher(folder)
@@ -237,15 +237,6 @@ class BaseSession:
         """Return the statistics since the last call."""
         return self.stats.take()
 
-    async def go_to(self, phase: Phase) -> None:
-        """Release and reacquire memory for a phase, if engines and ranks share devices."""
-        if self._memory is not None:
-            await self._memory.go_to(phase)
-
-    def training(self) -> AbstractAsyncContextManager[None]:
-        """Context manager during which the ranks have their memory."""
-        return self._memory.during(Phase.TRAIN) if self._memory is not None else nullcontext()
-
 
 class Session(BaseSession):
     """All live parts of one run. Creating it reads the prompts; entering it starts processes.
@@ -293,7 +284,7 @@ class Session(BaseSession):
             roles, cluster = self.plan.roles, self.plan.config.cluster
             of_engine = roles.one(EngineSpec).spec.releases if cluster.offloads_rollout else NONE
             of_trainer = roles.one(TrainerSpec).spec.releases if cluster.offloads_train else NONE
-            self._memory = Memory(self.engine, self.trainer, of_engine, of_trainer)
+            self.memory = Memory(self.engine, self.trainer, of_engine, of_trainer)
         self._phase("engine: loading the model")
         await gather_or_cancel(self.engine.start(), *(each.start() for each in self.build.models.values()))
         for each in self.build.lifecycles:
@@ -329,12 +320,12 @@ class Session(BaseSession):
             SlimeError: sending or loading failed.
         """
         await self.scheduler.settle()
-        await self.go_to(Phase.PUBLISH)
+        await self.memory.go_to(Phase.PUBLISH)
         if self._publisher is not None:
             await self._publisher.publish(version)
         else:
             await self.engine.load_weights(WeightChannel("none", ()), version)  # loads the model directory
-        await self.go_to(Phase.GENERATE)
+        await self.memory.go_to(Phase.GENERATE)
         self.served_version = version
         self.scheduler.published(version)
         await self.emit(WeightsPublished(version))
@@ -342,7 +333,7 @@ class Session(BaseSession):
     async def keep_version(self) -> None:
         """Continue to serve the same version, although the trainer has newer weights."""
         await self.scheduler.settle()
-        await self.go_to(Phase.GENERATE)
+        await self.memory.go_to(Phase.GENERATE)
         self.scheduler.published(self.served_version)
 
     async def evaluate(self, rollout_id: int) -> EvalResult:

@@ -246,9 +246,7 @@ class Trainer:
     async def publish(self, version: int, engines: Sequence[int]) -> None:
         """Send the current weights as a version; an engine switches in its own `load_weights`.
 
-        Args:
-            version: number of the version.
-            engines: engines that receive during the call, if the transport waits for them.
+        `engines` are the ones that receive during the call, if the transport waits for them.
         """
         async with self._turn:
             await self._call_all("publish", (version, tuple(engines)))
