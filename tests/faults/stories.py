@@ -1,7 +1,7 @@
 """Stories: a run that is killed, perhaps again and again, and at last left alone; and what it must end with.
 
 world = World.make("fifo", root, nurseries, {}, max_uses=1)
-world.tell([Story((At("enter slime_core.run.checkpoint:Saver.save", 2),))], figures)
+world.run_stories([Story((At("enter slime_core.run.checkpoint:Saver.save", 2),))], figures)
 """
 
 import random
@@ -101,16 +101,16 @@ class World:
         free.put(nursery)
         return cls.make(root, free, 1, {})
 
-    def tell(self, stories: Iterable[Story], figures: Figures, most_kills: int | None = None) -> None:
-        """Tell stories, several at a time, until they end or so many kills were tried."""
+    def run_stories(self, stories: Iterable[Story], figures: Figures, most_kills: int | None = None) -> None:
+        """Run stories, several at a time, until they end or so many kills were tried."""
         numbers = count()
 
-        def tell(story: Story) -> None:
+        def run_one(story: Story) -> None:
             if most_kills is not None and figures.tried >= most_kills:
                 return
             folder, nursery = self.root / f"{figures.what}-{next(numbers)}".replace(" ", "-"), self.nurseries.get()
             try:
-                problems = self._tell(story, folder, nursery, figures)
+                problems = self._run(story, folder, nursery, figures)
             finally:
                 self.nurseries.put(nursery)
             if problems:
@@ -119,9 +119,9 @@ class World:
                 shutil.rmtree(folder)
 
         with ThreadPoolExecutor(self.workers) as pool:
-            list(pool.map(tell, stories))
+            list(pool.map(run_one, stories))
 
-    def _tell(self, story: Story, folder: Path, nursery: Nursery, figures: Figures) -> list[str]:
+    def _run(self, story: Story, folder: Path, nursery: Nursery, figures: Figures) -> list[str]:
         """What is wrong at the end."""
         if story.half_way:
             shutil.copytree(self.root / "half-way", folder)

@@ -104,8 +104,8 @@ def world(tmp_path_factory: pytest.TempPathFactory, agents: Path) -> Iterator[Wo
 def test_a_run_of_agents_that_is_killed_and_resumed_ends_like_one_that_was_not(world: World, agents: Path) -> None:
     draw = random.Random(7)
     with measured("SIGKILL of runs of agents, at boundaries and at any instant") as figures:
-        world.tell(world.at_boundaries(draw, max(1, KILLS // 4)), figures)
-        world.tell(islice(world.at_instants(draw), 20 * KILLS), figures, KILLS)
+        world.run_stories(world.at_boundaries(draw, max(1, KILLS // 4)), figures)
+        world.run_stories(islice(world.at_instants(draw), 20 * KILLS), figures, KILLS)
     assert figures.tried >= KILLS
     assert _are_gone(f"{agents}:two_turns")
 

@@ -158,5 +158,5 @@ def test_an_unsaved_last_step_is_made_again(world: World) -> None:
     )
     names = names if WHOLE else names[1::2]
     with measured("killed around the last step") as figures:
-        world.tell([Story((At(name, world.fresh[name]),)) for name in names], figures)
+        world.run_stories([Story((At(name, world.fresh[name]),)) for name in names], figures)
     assert figures.tried == len(names)

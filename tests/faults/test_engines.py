@@ -15,8 +15,6 @@ import pytest
 from tests.faults.conftest import output_of, require_gone
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from tests.faults.conftest import Command, Folder, Scene
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="finds the processes of engines in /proc")
@@ -60,28 +58,15 @@ def test_a_run_whose_engines_are_killed_or_stopped_ends_like_one_that_was_not_di
 
 
 @pytest.mark.faults_full
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
-def test_engines_that_fall_again_and_again_cost_no_sample(
-    scene: Scene, undisturbed: Folder, number: signal.Signals
-) -> None:
-    folder = scene.folder(f"falling-{number.name}")
-    command = scene.train(folder.path.name, *FLAGS, "--rollout-engine-timeout-s", "3")
-    hurt: set[int] = set()
-    _do_until_it_ends(command, lambda: _hurt_one(command, number, hurt), every_s=1.0)
-    code, output = command.wait()
-    assert code == 0, output
-    assert len(hurt) >= 2
-    folder.require_same(undisturbed)
-
-
-@pytest.mark.faults_full
 def test_a_run_without_engines_stops_within_a_minute_and_says_why(scene: Scene) -> None:
     folder = scene.folder("no-engines")
     started = time.time()
     command = scene.train("no-engines", *FLAGS)
     command.wait_until(lambda: folder.rows_since(started) >= 3)
     began = time.monotonic()
-    _do_until_it_ends(command, lambda: _kill_all(command), every_s=0.05)
+    while command.process.poll() is None:
+        _kill_all(command)
+        time.sleep(0.05)
     code, output = command.wait()
     assert time.monotonic() - began < WITHIN_S
     assert code == 1, output
@@ -104,21 +89,6 @@ def test_what_a_run_waits_for_is_named_within_half_a_minute(scene: Scene) -> Non
     assert max(int(silence[1]), int(named[1])) <= WITHIN_S / 2  # by the run's own clock: it starts when all wait
     command.signal_driver(signal.SIGKILL)
     command.wait()
-
-
-def _do_until_it_ends(command: Command, act: Callable[[], None], every_s: float) -> None:
-    while command.process.poll() is None:
-        act()
-        time.sleep(every_s)
-
-
-def _hurt_one(command: Command, number: signal.Signals, hurt: set[int]) -> None:
-    fresh = {engine: pid for engine, pid in workers_of(command).items() if pid not in hurt}
-    if len(fresh) > 1:  # one goes on serving
-        victim = fresh[min(fresh)]
-        hurt.add(victim)
-        with suppress(ProcessLookupError):
-            kill(victim, number)
 
 
 def _kill_all(command: Command) -> None:

@@ -83,7 +83,7 @@ def test_killed_at_a_boundary_it_ends_like_one_that_was_not(world: MakeWorld, sc
     here = world(scene)
     most = None if WHOLE and SCENES[scene].thorough else MOST
     with measured(f"SIGKILL at boundaries, {scene}") as figures:
-        here.tell(here.at_boundaries(random.Random(7), most), figures)
+        here.run_stories(here.at_boundaries(random.Random(7), most), figures)
     assert figures.tried >= (most or 200)
 
 
@@ -93,5 +93,5 @@ def test_killed_at_any_instant_it_ends_like_one_that_was_not(world: MakeWorld, s
     here = world(scene)
     most = 1000 if WHOLE and SCENES[scene].thorough else INSTANTS
     with measured(f"SIGKILL at random instants, {scene}") as figures:
-        here.tell(islice(here.at_instants(random.Random(11)), 20 * most), figures, most)
+        here.run_stories(islice(here.at_instants(random.Random(11)), 20 * most), figures, most)
     assert figures.tried >= most

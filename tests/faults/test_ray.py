@@ -5,19 +5,14 @@ run has.
 """
 
 import os
-import shutil
 import signal
-import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from slime_launcher_ray.guard import end_marked
 from tests.faults.conftest import Command, Folder, Scene, output_of, parent_of, processes
 
 pytestmark = [
@@ -29,7 +24,6 @@ pytestmark = [
 PATIENCE_S = 600.0
 """A cluster takes seconds to start, and minutes where others use all cores."""
 GONE_S = 10.0
-MARK = "SLIME_RAY_FAULTS"
 LOST_S = 60.0
 """Within which a run ends whose cluster is lost."""
 FLAGS = ("--launcher", "ray", "--num-rollout", "8")
@@ -86,9 +80,9 @@ def whole(scene: Scene) -> Folder:
     return scene.folder("ray whole")
 
 
-def require_whole(scene: Scene, name: str, whole: Folder, **environment: str) -> None:
+def require_whole(scene: Scene, name: str, whole: Folder) -> None:
     """Continue a run, which ends as the undisturbed one."""
-    code, output = scene.train(name, *FLAGS, **environment).wait(PATIENCE_S)
+    code, output = scene.train(name, *FLAGS).wait(PATIENCE_S)
     assert code == 0, output
     assert scene.folder(name).results() == whole.results()
 
@@ -147,78 +141,21 @@ def test_an_engine_that_is_killed_is_replaced(scene: Scene, whole: Folder) -> No
     assert {name: ours[name] for name in checkpoint} == {name: theirs[name] for name in checkpoint}
 
 
-@dataclass(frozen=True)
-class Joined:
-    """A cluster that runs already, and the process that leads it."""
-
-    address: str
-    head: int
-
-    @property
-    def environment(self) -> dict[str, str]:
-        """Of a run that joins it."""
-        return {"RAY_ADDRESS": self.address, "RAY_AUTH_MODE": "disabled"}
-
-    def gcs(self, command: Command, folder: Folder) -> int:
-        """The process that is its head."""
-        return next(pid for pid in processes() if "gcs_server" in _program_of(pid) and parent_of(pid) == self.head)
-
-
-@pytest.fixture
-def cluster() -> Iterator[Joined]:
-    ray = Path(sys.executable).with_name("ray")
-    environment = os.environ | {"RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0", "PYTHONUNBUFFERED": "1"}
-    files = Path(tempfile.mkdtemp(prefix="rf-"))  # short: the path of a socket has to be
-    arguments = ["--head", "--port=0", "--num-cpus=8", "--include-dashboard=false", f"--temp-dir={files}"]
-    process = subprocess.Popen(
-        [ray, "start", "--block", *arguments],
-        env=environment | {MARK: str(os.getpid()), "SPT_NOENV": "1"},
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdout is not None
-    line = next(line for line in process.stdout if "--address=" in line)
-    yield Joined(line.partition("--address='")[2].partition("'")[0], process.pid)
-    process.terminate()
-    process.stdout.close()
-    try:
-        process.wait(GONE_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
-    end_marked(f"{MARK}={os.getpid()}")
-    shutil.rmtree(files, ignore_errors=True)
-
-
 @pytest.mark.parametrize("number", [KILL, STOP])
-@pytest.mark.parametrize("what", ["raylet", "gcs_server", "head of a joined cluster"])
+@pytest.mark.parametrize("what", ["raylet", "gcs_server"])
 def test_a_cluster_that_loses_its_processes_ends_the_run_which_goes_on(
-    scene: Scene, whole: Folder, request: pytest.FixtureRequest, what: str, number: signal.Signals
+    scene: Scene, whole: Folder, what: str, number: signal.Signals
 ) -> None:
-    joined: Joined | None = request.getfixturevalue("cluster") if what.startswith("head") else None
-    victim = joined.gcs if joined else program(what)
+    """Clusters that a run joins, and the loss of a node, are told by slime-launcher-ray's tests."""
     folder = scene.folder(f"ray {what} {number.name}")
-    environment = joined.environment if joined else {}
-    command = scene.train(folder.path.name, *FLAGS, **environment, REWARD_SECONDS="20")  # a loss is known after as much
+    command = scene.train(folder.path.name, *FLAGS, REWARD_SECONDS="20")  # a loss is known after as much
     command.wait_until((folder.path / "metrics.jsonl").exists, PATIENCE_S)
-    os.kill(victim(command, folder), number)
+    os.kill(program(what)(command, folder), number)
     hangs = (what, number) == ("raylet", STOP)  # which Ray itself waits for, for a minute
     code, output = ended(command, folder, 2 * LOST_S if hangs else LOST_S)
     assert code != 0, output
     assert "error" in output, f"exit code {code}: {output}"
     require_whole(scene, folder.path.name, whole)
-
-
-def test_a_driver_that_is_killed_leaves_nothing_on_the_cluster_that_it_joined(
-    scene: Scene, whole: Folder, cluster: Joined
-) -> None:
-    folder = scene.folder("ray guest")
-    command = scene.train("ray guest", *FLAGS, **cluster.environment)
-    command.wait_until(trained(folder), PATIENCE_S)
-    assert workers_of(folder)
-    command.signal_driver(KILL)
-    ended(command, folder)
-    require_whole(scene, "ray guest", whole, **cluster.environment)
 
 
 def _program_of(pid: int) -> str:

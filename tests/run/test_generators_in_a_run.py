@@ -1,19 +1,11 @@
 """A generator's start and close, limits of its own settings, reward of its own and failures, in real runs."""
 
-import asyncio
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
-
 import pytest
 
-from slime_core.catalog import Catalog
-from slime_core.config import Plan, parse_config, read_run_file, resolve
-from slime_core.run import RunFolder, Session
-from slime_core.sample import Json, Status
-from slime_core.telemetry import MetricsLog
+from slime_core.sample import Status
 from slime_view.samples.shard import Shard
-from tests.conftest import Project, Slime
+from tests.conftest import Install, Project, Slime
+from tests.run.reading import metrics
 
 SERVING = '''
 import asyncio
@@ -83,71 +75,29 @@ def slime_generators():
 '''
 
 
-@pytest.fixture
-def log(install_plugin: Callable[..., None], tmp_path: Path) -> Path:
+@pytest.mark.parametrize("fails", ["", "close"])
+def test_it_starts_before_the_first_sample_and_is_closed_at_the_end(
+    project: Project, slime: Slime, install_plugin: Install, caplog: pytest.LogCaptureFixture, fails: str
+) -> None:
+    """Samples that it marks as failed are stored with their tokens and the reason."""
     install_plugin("slime-serving", {"slime_serving.py": SERVING}, entry_points={"serving": "slime_serving"})
-    return tmp_path / "log"
-
-
-@pytest.fixture
-def plan_of(project: Project, log: Path) -> Callable[..., Plan]:
-    def make(fails: str = "", **changes: Json) -> Plan:
-        own: dict[str, Json] = {"use": "serving", "serving": {"log": str(log), "fails": fails}}
-        reward: Json = {"use": {"./rewards.py:digits": 1.0, "environment": 2.0}}
-        values = {"generator": own, "reward": reward, "max_error_rate": 0.5, "save": str(project.run)} | changes
-        return resolve(parse_config(read_run_file(project.write_run(**values))), Catalog.discover())
-
-    return make
-
-
-def run(plan: Plan, work: Callable[[Session], Any] | None = None) -> object:
-    async def whole(session: Session) -> object:
-        async with session:
-            await session.publish(0)
-            return await work(session) if work is not None else None
-
-    with RunFolder.open(plan.config.run.save, plan.config.to_dict()) as folder:
-        return asyncio.run(whole(Session(plan, folder)))
-
-
-def test_it_starts_before_the_first_sample_and_ends_with_the_run(plan_of: Callable[..., Plan], log: Path) -> None:
-    async def rollout(session: Session) -> dict[str, float]:
-        begun.append(log.read_text())  # noqa: ASYNC240
-        return dict((await session.scheduler.collect(0, want=2)).metrics)
-
-    begun: list[str] = []
-    metrics = run(plan_of(), rollout)
-    assert begun == ["start\n"]
+    log = project.root / "log"
+    project.write_run(
+        generator={"use": "serving", "serving": {"log": str(log), "fails": fails}},
+        reward={"use": {"./rewards.py:digits": 1.0, "environment": 2.0}},
+        max_error_rate=0.5,
+        num_rollout=1,
+    )
+    slime.ok("train", "run.toml")
     assert log.read_text() == "start\nclose\n"
-    assert isinstance(metrics, dict)
-    assert metrics["rollout/serving/running/mean"] == 3.0
-    assert metrics["rollout/reward/environment"] == 0.5
-    assert metrics["rollout/errors/tool_broke"] == 2.0
-
-
-def test_it_is_closed_after_an_error_and_what_that_raises_keeps_nothing_open(
-    plan_of: Callable[..., Plan], log: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    async def breaks(session: Session) -> None:
-        raise KeyError("in the loop")
-
-    with pytest.raises(KeyError, match="in the loop"):
-        run(plan_of("close"), breaks)
-    assert log.read_text() == "start\nclose\n"
-    assert "generator serving of plugin slime-serving could not be closed: it does not end" in caplog.text
-
-
-def test_failed_samples_are_stored_with_their_tokens_and_why(
-    project: Project, log: Path, slime: Slime, plan_of: Callable[..., Plan]
-) -> None:
-    plan_of()
-    assert slime("train", "run.toml").code == 0
-    row = next(iter(MetricsLog.read(project.run / "metrics.jsonl"))).metrics
+    closed = "generator serving of plugin slime-serving could not be closed: it does not end"
+    assert (closed in caplog.text) == bool(fails)
+    [row] = metrics(project.run)
+    assert row["rollout/serving/running/mean"] == 3.0
+    assert row["rollout/reward/environment"] == 0.5
     assert row["rollout/errors/tool_broke"] == 4.0
-    shard = Shard(project.run / "samples" / "rollout_000000.parquet")
-    read = shard.groups()
+    read = Shard(project.run / "samples" / "rollout_000000.parquet").groups()
     assert [len(group.samples) for group in read.kept] == [3] * 4
     failed = [sample for group in read.failed for sample in group.samples]
-    assert [sample.status for sample in failed] == [Status.FAILED] * 4
-    assert {sample.failure_reason for sample in failed} == {"tool_broke"}
+    assert [(sample.status, sample.failure_reason) for sample in failed] == [(Status.FAILED, "tool_broke")] * 4
     assert all(sample.response_length and len(sample.tokens) > sample.response_length for sample in failed)
