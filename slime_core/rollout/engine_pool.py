@@ -263,7 +263,7 @@ class EnginePool:
                     return output
 
     def _loss(self, handle: EngineHandle, error: WorkerError | EngineReplaced, sent: list[int]) -> list[str]:
-        """Take an engine out. Returns the cause, if a request can be to blame for it.
+        """Take an engine out. Returns the cause if the request may have caused it.
 
         Raises:
             RequestError: parts were streamed already, and another engine cannot continue them.

@@ -31,7 +31,7 @@ SAMPLING = SamplingParams(8)
 
 
 class Echo(Idle):
-    """Answers with a token that is its seed; takes a while, fails or streams as it is told."""
+    """Answers with a token that is its seed; takes a while, fails or streams as configured."""
 
     def __init__(self, delays: Sequence[int] = (), failures: int = 0) -> None:
         self.requests: list[GenerateRequest] = []
@@ -102,7 +102,7 @@ def test_two_calls_of_one_name_are_refused_naming_it(at_once: bool) -> None:
         asyncio.run(twice())
 
 
-def test_a_sample_that_is_begun_anew_has_all_its_calls_and_names_once_more() -> None:
+def test_a_restarted_sample_has_all_its_calls_and_names_again() -> None:
     async def asked() -> list[list[int]]:
         calls = calls_of(Echo(), max_turns=2)
         made = []
@@ -119,7 +119,7 @@ def test_a_sample_that_is_begun_anew_has_all_its_calls_and_names_once_more() -> 
     assert first == second
 
 
-def test_a_call_that_was_forgotten_leaves_nothing_when_it_ends() -> None:
+def test_a_call_from_before_a_restart_is_not_recorded() -> None:
     async def asked() -> int:
         calls = calls_of(Echo([3]))
         late = asyncio.create_task(calls.generate([1], turn="plan"))
@@ -144,16 +144,16 @@ def test_a_call_that_failed_may_be_made_again_as_if_it_had_not() -> None:
     assert len({request.seed for request in engine.requests}) == 1
 
 
-def test_session_and_media_reach_the_engine_and_parts_are_heard() -> None:
-    engine, heard = Echo(), list[GenerateChunk]()
+def test_session_and_media_reach_the_engine_and_chunks_the_callback() -> None:
+    engine, chunks = Echo(), list[GenerateChunk]()
     call = calls_of(engine).generate(
-        [1], SamplingParams(4), session="s7", media={"image": ["x"]}, on_chunk=heard.append
+        [1], SamplingParams(4), session="s7", media={"image": ["x"]}, on_chunk=chunks.append
     )
     output = asyncio.run(call)
     [request] = engine.requests
     assert (request.session, request.media, request.group) == ("s7", {"image": ["x"]}, GROUP)
-    assert [len(chunk.tokens) for chunk in heard] == [1, 1]
-    assert GenerateOutput.joined(heard) == output
+    assert [len(chunk.tokens) for chunk in chunks] == [1, 1]
+    assert GenerateOutput.joined(chunks) == output
 
 
 def test_an_answer_has_the_room_that_the_context_leaves() -> None:

@@ -153,8 +153,8 @@ def test_no_group_is_lost_repeated_or_older_than_allowed(
     done = [event for event in bench.events if isinstance(event, GroupsDone)]
     dropped = {group_id.draw for event in done for group_id in event.dropped}
     assert sorted(group.id.draw for event in done for group in event.kept) == sorted(seen.draws)
-    told = sum(len(event.samples) for event in bench.events if isinstance(event, SamplesDone))
-    assert told == 2 * bench.source.drawn
+    emitted = sum(len(event.samples) for event in bench.events if isinstance(event, SamplesDone))
+    assert emitted == 2 * bench.source.drawn
     assert sorted([*seen.draws, *dropped]) == list(range(bench.source.drawn)), "all that was drawn was used"
 
 

@@ -171,7 +171,7 @@ PROMPT = [7, 7, 7]
 
 
 def spans_of(*spans: tuple[int, int], first: int = 0, log_prob: float | None = None) -> GenerateOutput:
-    """Tokens of these versions; each has a log-prob of its own, unless one is given."""
+    """Tokens of these versions; each with its own log-prob, unless one is given."""
     count = sum(number for number, _ in spans)
     log_probs = [-(first + place + 1) / 1024 if log_prob is None else log_prob for place in range(count)]
     extras = EngineExtras(versions=spans) if len(spans) > 1 else None

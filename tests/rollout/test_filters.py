@@ -43,13 +43,13 @@ def test_removed_samples_keep_their_reward_and_are_counted() -> None:
     assert result.metrics["rollout/sample_filter/left"] == 4.0
 
 
-def test_what_watchers_were_told_of_stays_as_it_was() -> None:
+def test_groups_of_earlier_events_stay_unchanged() -> None:
     bench = make_bench(sample_filters=[first_of_each])
     result = asyncio.run(bench.scheduler.collect(0, 2))
-    told = [group for event in bench.events if isinstance(event, GroupsDone) for group in event.kept]
-    assert [group.id for group in told] == [group.id for group in result.kept]
-    assert not any(sample.remove_sample for group in told for sample in group.samples)
-    for before, after in zip(told, result.kept, strict=True):
+    emitted = [group for event in bench.events if isinstance(event, GroupsDone) for group in event.kept]
+    assert [group.id for group in emitted] == [group.id for group in result.kept]
+    assert not any(sample.remove_sample for group in emitted for sample in group.samples)
+    for before, after in zip(emitted, result.kept, strict=True):
         assert before.samples[1] is after.samples[1]
         assert before.samples[0].tokens is after.samples[0].tokens
 

@@ -12,7 +12,7 @@ from slime_core.sample import GroupId
 from tests.rollout.bench import ScriptedEngine, make_bench, output_of
 
 
-def test_one_of_512_rollouts_that_never_returns_is_named_and_the_step_completes() -> None:
+def test_the_one_sample_of_512_that_hangs_is_named_and_the_step_completes() -> None:
     async def answer(request: GenerateRequest) -> GenerateOutput:
         if request.prompt[0] == 1005 and len(stuck) < 1:
             stuck.append(request)
@@ -21,23 +21,23 @@ def test_one_of_512_rollouts_that_never_returns_is_named_and_the_step_completes(
         return output_of(request)
 
     stuck: list[GenerateRequest] = []
-    said: list[str] = []
+    reports: list[str] = []
     bench = make_bench(engine=ScriptedEngine(answer), n=8, sample_timeout_s=4.0)
 
     async def main() -> int:
-        with StallReporter(bench.scheduler.runner.in_flight, said.append, first_s=0.1):
+        with StallReporter(bench.scheduler.runner.in_flight, reports.append, first_s=0.1):
             return len((await bench.scheduler.collect(0, 64)).kept)
 
     assert asyncio.run(main()) == 64
-    last = re.sub(r"\d+ s\b", "N s", said[-1])
+    last = re.sub(r"\d+ s\b", "N s", reports[-1])
     assert last == (
         "no sample ended for N s; waiting for engine: 1 sample: "
         "sample 0 of group numbers:e0:r5:d5, N s in engine 2 (generator scripted)"
     )
-    assert len(said) <= 6, "after 0.1 s, and again after twice as long"
+    assert len(reports) <= 6, "after 0.1 s, and again after twice as long"
 
 
-def test_what_has_no_slot_yet_is_not_blamed_and_the_oldest_come_first() -> None:
+def test_reports_name_the_longest_waits_of_samples_with_a_slot() -> None:
     in_flight = SamplesInFlight()
 
     async def sample(index: int, what: str) -> None:
@@ -60,31 +60,31 @@ def test_what_has_no_slot_yet_is_not_blamed_and_the_oldest_come_first() -> None:
     assert (in_flight.running, in_flight.ended, in_flight.text) == ([], 3, "nothing")
 
 
-def test_nothing_is_said_while_samples_end_or_none_is_in_flight() -> None:
-    in_flight, said = SamplesInFlight(), list[str]()
+def test_no_report_while_samples_end_or_none_is_in_flight() -> None:
+    in_flight, reports = SamplesInFlight(), list[str]()
 
     async def sample() -> None:
         with in_flight.track(GroupId("x", 0, 1, 1), 0):
             await asyncio.sleep(0.05)
 
     async def main() -> None:
-        with StallReporter(in_flight, said.append, first_s=0.2):
+        with StallReporter(in_flight, reports.append, first_s=0.2):
             for _ in range(8):
                 await sample()
             await asyncio.sleep(0.4)
 
     asyncio.run(main())
-    assert said == []
+    assert reports == []
 
 
-def test_what_a_sample_waited_for_is_told_in_order_when_it_ends() -> None:
-    in_flight, told = SamplesInFlight(), list[tuple[int | None, bool, list[str]]]()
+def test_a_sample_s_waits_are_reported_in_order_when_it_ends() -> None:
+    in_flight, finished = SamplesInFlight(), list[tuple[int | None, bool, list[str]]]()
     times = list[float]()
 
     def note(
         group: GroupId, index: int | None, evaluation: bool, marks: Sequence[tuple[str, float]], ended: float
     ) -> None:
-        told.append((index, evaluation, [what for what, _ in marks]))
+        finished.append((index, evaluation, [what for what, _ in marks]))
         times.extend([*(at for _, at in marks), ended])
 
     async def main() -> None:
@@ -104,7 +104,7 @@ def test_what_a_sample_waited_for_is_told_in_order_when_it_ends() -> None:
                 await asyncio.sleep(0)
 
     asyncio.run(main())
-    ((index, evaluation, whats),) = told
+    ((index, evaluation, whats),) = finished
     assert (index, evaluation, whats[:5]) == (3, True, ["its turn", "a free slot", "engine 1", "engine 2", "generator"])
     assert len(whats) == MOST_MARKS
     assert times == sorted(times)

@@ -76,8 +76,8 @@ def test_pass_rates_go_up_to_the_largest_power_of_two_that_a_prompt_has_samples_
     assert pass_rates("passrate/", []) == {}
 
 
-def test_what_tools_said_is_told_apart_from_what_the_model_did() -> None:
-    """Two turns with 3 tokens of a tool between them, beside a sample of one turn."""
+def test_lengths_are_reported_with_and_without_tool_tokens() -> None:
+    """Two turns with 3 tokens of a tool between them, and a sample of one turn."""
     two, one = Sample(metadata={"round_number": 2}), Sample(metadata={"round_number": 1})
     two.append_response_tokens(tokens=[1, 2], log_probs=[-0.1] * 2, weight_version="0")
     two.append_response_tokens(tokens=[7, 8, 9], trainable=False)
@@ -99,7 +99,7 @@ def test_what_tools_said_is_told_apart_from_what_the_model_did() -> None:
     assert turns([Sample(response_length=3)]) == {}
 
 
-def test_cached_prompts_are_told_where_an_engine_says() -> None:
+def test_cache_hits_are_reported_if_an_engine_reports_them() -> None:
     samples = [Sample(prefix_cache_info=PrefixCacheInfo(30, 40)), Sample(prefix_cache_info=PrefixCacheInfo(0, 60))]
     assert engine_metrics(samples) == {"perf/prefix_cache_hit_rate": 0.3, "perf/avg_cached_tokens_per_sample": 15.0}
     assert engine_metrics([Sample()]) == {}
@@ -111,7 +111,7 @@ def in_tools(seconds: float) -> Execution:
     return execution
 
 
-def test_time_in_tools_is_told_where_there_was_any() -> None:
+def test_time_in_tools_is_reported_if_there_was_any() -> None:
     name = "perf/non_generation_time/"
     expected = {f"{name}mean": 2.0, f"{name}max": 5.0, f"{name}min": 0.0, f"{name}median": 1.0}
     for seconds, found in (([0.0, 1.0, 5.0], expected), ([0.0], {})):
@@ -120,7 +120,7 @@ def test_time_in_tools_is_told_where_there_was_any() -> None:
         assert stats.metrics() == found
 
 
-def test_speculative_decoding_is_told_where_it_was_done() -> None:
+def test_speculative_decoding_is_reported_if_it_was_used() -> None:
     async def speculating(request: GenerateRequest) -> GenerateOutput:
         output = await lengthy(request)
         count = len(output.tokens)

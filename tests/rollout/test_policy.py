@@ -33,7 +33,7 @@ def test_what_is_not_chosen_is_as_the_keys_of_the_run_file_say() -> None:
     assert policy.reward_on_error is RewardOnError(keys["reward_on_error"].default)
 
 
-# Lifecycle: a generator is started once, and closed whatever happened.
+# Lifecycle: a generator is started once, and closed in any case.
 
 
 class Part:
@@ -118,8 +118,8 @@ class Teaches:
         self.requests.append(request)
         if self._error is not None:
             raise self._error
-        told = [-float(token) for token in request.prompt[1:]] if len(request.prompt) <= self._room else None
-        return GenerateOutput((), (), FinishReason.LENGTH, 0, extras=EngineExtras(prompt_log_probs=told))
+        log_probs = [-float(token) for token in request.prompt[1:]] if len(request.prompt) <= self._room else None
+        return GenerateOutput((), (), FinishReason.LENGTH, 0, extras=EngineExtras(prompt_log_probs=log_probs))
 
 
 def made(*tokens: int, response: int = 2, **fields: object) -> Sample:

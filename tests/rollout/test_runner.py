@@ -1,4 +1,4 @@
-"""One sample's way from prompt to reward: whatever a plugin does costs that sample alone, and is counted."""
+"""One sample from prompt to reward: a plugin's error fails that sample alone, and is counted."""
 
 import asyncio
 import logging
@@ -151,7 +151,7 @@ def test_rewards_add_up_by_weight() -> None:
 
 
 class ScoresItself(SingleTurn):
-    """Brings a score of its own, with a part."""
+    """Scores its samples, with a part."""
 
     async def __call__(self, sample: Sample, ctx: GenerateContext) -> list[Sample]:
         made = await super().__call__(sample, ctx)
@@ -163,15 +163,15 @@ def own_use(weight: float) -> UsedReward[Reward]:
     return UsedReward("environment", "tests", Environment(), weight, True, reads_own=True)
 
 
-def test_a_reward_is_told_what_it_is_asked_for(caplog: pytest.LogCaptureFixture) -> None:
-    told = {}
+def test_a_reward_gets_its_context_and_seed(caplog: pytest.LogCaptureFixture) -> None:
+    contexts = {}
 
     async def listens(sample: Sample, ctx: RewardContext) -> Verdict:
-        told[sample.group_index, sample.index] = ctx
+        contexts[sample.group_index, sample.index] = ctx
         return Score(1.0)
 
     asyncio.run(make_bench(rewards=[reward_use(listens)], n=2).scheduler.collect(7, 2))
-    assert told == {
+    assert contexts == {
         (draw, index): RewardContext(7, False, derive_seed(5, "numbers", 0, draw, draw, index, "reward"))
         for draw in (0, 1)
         for index in (0, 1)
@@ -179,7 +179,7 @@ def test_a_reward_is_told_what_it_is_asked_for(caplog: pytest.LogCaptureFixture)
     assert not caplog.records
 
 
-def test_what_a_generator_scores_itself_is_weighed_beside_the_rewards() -> None:
+def test_a_generator_s_score_is_weighed_with_the_rewards() -> None:
     bench = make_bench(generator=ScoresItself(), rewards=[reward_use(one, "a", 0.5), own_use(2.0)], n=2)
     result = asyncio.run(bench.scheduler.collect(0, 1))
     assert result.kept[0].rewards == [2.0, 2.0]
@@ -187,7 +187,7 @@ def test_what_a_generator_scores_itself_is_weighed_beside_the_rewards() -> None:
     assert result.metrics["rollout/reward/environment/steps"] == 4.0
 
 
-def test_without_a_weight_it_is_measured_and_said_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_generator_s_score_without_a_weight_is_measured_with_one_warning(caplog: pytest.LogCaptureFixture) -> None:
     bench = make_bench(generator=ScoresItself(), rewards=[reward_use(one, "a")], n=2)
     with caplog.at_level(logging.WARNING):
         result = asyncio.run(bench.scheduler.collect(0, 2))
@@ -240,7 +240,7 @@ class Failing(SingleTurn):
                 await asyncio.Event().wait()
             case "cancel":
                 raise asyncio.CancelledError
-            case "give up":
+            case "set failed":
                 sample.status = Status.FAILED
             case "no list":
                 return sample  # type: ignore[return-value]
@@ -266,7 +266,7 @@ def test_the_log_shows_the_plugins_own_lines_and_none_of_the_cores(caplog: pytes
             ("crash", "generator_ValueError"),
             ("hang", "generator_timeout"),
             ("cancel", "generator_cancelled"),
-            ("give up", "generator_failed"),
+            ("set failed", "generator_failed"),
             ("no list", "generator_contract"),
             ("bad lengths", "generator_contract"),
         ]
@@ -289,7 +289,7 @@ def test_a_failing_generator_costs_its_sample_alone(way: str, reason: str, polic
 
 
 @table("error", [ValueError("the tool broke"), WorkerError("the engines are gone"), ConfigError("parser = 'plain'")])
-def test_what_a_task_group_raises_is_told_by_its_first_error(error: Exception) -> None:
+def test_an_exception_group_fails_a_sample_by_its_first_error(error: Exception) -> None:
     async def grouped(sample: Sample, ctx: GenerateContext) -> list[Sample]:
         async def fails() -> None:
             raise error

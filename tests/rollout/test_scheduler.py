@@ -299,7 +299,7 @@ def test_it_ends_early_exactly_when_the_whole_would_be_refused(outcomes: list[bo
         budget.add(ended)
 
 
-def test_an_execution_is_one_whatever_it_fanned_out_into() -> None:
+def test_an_execution_of_many_samples_counts_once() -> None:
     samples = [Sample(prompt="1", index=0, group_index=0, rollout_id=0) for _ in range(10)]
     failed = Execution(samples)
     for each in failed.scored[1:]:

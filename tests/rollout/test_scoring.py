@@ -34,7 +34,7 @@ from tests.rollout.test_runner import own_use
 from tests.tables import table
 
 
-async def nobody(sample: object, ctx: object) -> Score:
+async def never_called(sample: object, ctx: object) -> Score:
     raise AssertionError("no reward is asked")
 
 
@@ -42,7 +42,7 @@ def closed(answers: Sequence[tuple[str, float, object]], keeps_parts: bool = Fal
     """The closed score of a sample with these fields after such answers: name, weight and verdict of each reward."""
     scored = ScoredSample(replace(make_sample(reward=1.0), **fields), keeps_parts)  # type: ignore[arg-type]
     for name, weight, answer in answers:
-        scored.add("reward", reward_use(nobody, name, weight), answer)  # type: ignore[arg-type]
+        scored.add("reward", reward_use(never_called, name, weight), answer)  # type: ignore[arg-type]
     return scored.close()
 
 
@@ -116,13 +116,13 @@ def test_a_long_reason_is_cut_and_keeps_what_it_says_of_asking_again() -> None:
     }
 
 
-def test_siblings_have_what_is_said_of_the_main_one_and_it_is_counted_once() -> None:
+def test_siblings_get_the_main_sample_s_verdict_which_counts_once() -> None:
     samples = [make_sample(index=0), make_sample(index=1, reward=0.25, metadata={"main": True}), make_sample(index=2)]
     samples[2].reward = 0.75
     execution = Execution(samples, keeps_parts=False)
     assert execution.main.sample is samples[1]
     assert [sample.reward for sample in samples] == [0.25, 0.25, 0.75]  # until they are closed
-    execution.add("reward", reward_use(nobody, "a"), Score(1.0))
+    execution.add("reward", reward_use(never_called, "a"), Score(1.0))
     closed = execution.close()
     assert [each.sample.reward for each in closed] == [1.0, 1.0, 1.0]
     assert [dict(each.verdicts) for each in closed] == [{}, {"reward/a": Score(1.0)}, {}]
@@ -188,7 +188,7 @@ def test_a_reward_may_ask_for_every_sample() -> None:
     assert reward.places == [0, 1, 2]
     assert result.kept[0].rewards == [0.0, 1.0, 2.0]
     assert result.metrics["rollout/raw_reward"] == 1.0, "the main sample's"
-    assert result.metrics["rollout/reward/r"] == 1.0, "the mean of what was said"
+    assert result.metrics["rollout/reward/r"] == 1.0, "the mean of all verdicts"
 
 
 def test_a_sibling_that_failed_costs_its_own_tokens_and_one_error() -> None:
@@ -363,15 +363,15 @@ def test_it_sees_one_sample_of_each_execution_or_all(each_sample: bool, shown: l
     assert metrics["rollout/group_reward/g"] == sum(range(len(shown))) / len(shown)
 
 
-def test_it_is_told_what_it_is_asked_for() -> None:
-    told = []
+def test_a_group_reward_gets_its_context_and_seed() -> None:
+    contexts = []
 
     async def look(samples: Sequence[Sample], ctx: RewardContext) -> Sequence[Verdict]:
-        told.append(ctx)
+        contexts.append(ctx)
         return [Score(0.0)] * len(samples)
 
     asyncio.run(make_bench(rewards=[], group_rewards=[group_use(look)]).scheduler.collect(3, 1))
-    assert told == [RewardContext(3, False, derive_seed(5, "numbers", 0, 0, 0, "group_reward"))]
+    assert contexts == [RewardContext(3, False, derive_seed(5, "numbers", 0, 0, 0, "group_reward"))]
 
 
 @table(

@@ -1,4 +1,4 @@
-"""Engines that fail as told, on a virtual clock."""
+"""Engines that fail as configured, on a virtual clock."""
 
 import asyncio
 from collections import Counter
@@ -87,7 +87,7 @@ class Scripted:
     async def watch(self) -> None:
         if self.life or self.number not in self.fleet.dies_idle_s:
             await self.stopped.wait()
-            raise WorkerError("stopped by somebody")
+            raise WorkerError("killed by another process")
         await asyncio.sleep(self.fleet.dies_idle_s[self.number])
         raise WorkerError(f"engine {self.number} died (killed by SIGKILL)")
 

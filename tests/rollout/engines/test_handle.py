@@ -82,7 +82,7 @@ def test_an_answer_may_be_of_the_weights_that_were_served_when_it_was_asked() ->
 
 
 @table("error", [None, OSError("no port")])
-def test_what_comes_after_an_engine_was_taken_out_is_no_answer(error: Exception | None) -> None:
+def test_an_answer_or_error_of_a_failed_engine_is_ignored(error: Exception | None) -> None:
     async def use(handle: EngineHandle, engine: Engine) -> None:
         engine.error = error
         task = asyncio.create_task(handle.generate(REQUEST))
@@ -114,7 +114,7 @@ def test_silence_begins_with_the_first_request_and_ends_with_an_answer_or_an_err
     play(use)
 
 
-def test_a_withdrawn_request_goes_elsewhere_and_a_cancelled_one_is_cancelled() -> None:
+def test_requests_of_a_failed_engine_are_retried_and_cancelled_ones_are_not() -> None:
     async def use(handle: EngineHandle, engine: Engine) -> None:
         task = asyncio.create_task(handle.generate(REQUEST))
         await asyncio.sleep(1.0)
@@ -146,7 +146,7 @@ class Whole(Idle):
 
 
 class Parts(Whole):
-    """Gives what it is told to."""
+    """Streams the given parts."""
 
     def __init__(self, chunks: Sequence[object]) -> None:
         self.chunks = chunks
@@ -166,7 +166,7 @@ def streamed(engine: Whole, taken: list[GenerateChunk]) -> None:
 
 
 @table(
-    "bad, said",
+    "bad, text",
     [
         ("</html>", "expected a GenerateChunk, got str"),
         (replace(GOOD, log_probs=[-0.5]), "1 log_probs for 2 tokens"),
@@ -177,12 +177,12 @@ def streamed(engine: Whole, taken: list[GenerateChunk]) -> None:
         (replace(GOOD, finish="stop"), "finish: expected a FinishReason, or None before the end, got str"),
     ],
 )
-def test_a_bad_part_is_refused_by_the_plugin_s_name_and_not_passed_on(bad: object, said: str) -> None:
+def test_a_bad_part_is_refused_by_the_plugin_s_name_and_not_passed_on(bad: object, text: str) -> None:
     taken: list[GenerateChunk] = []
     with pytest.raises(ContractError) as caught:
         streamed(engine := Parts([GOOD, bad, LAST]), taken)
     assert str(caught.value).startswith("engine of plugin tests (stream)")
-    assert said in str(caught.value)
+    assert text in str(caught.value)
     assert taken == [GOOD]
     assert engine.left
 
@@ -397,7 +397,7 @@ def test_the_parts_are_the_answer(*, streams: bool) -> None:
 
 
 @table("behaviour, cause", [(dies_at_once, "died"), (is_stale, "stale"), (talks_nonsense, "garbage")])
-def test_what_fails_before_its_first_part_is_asked_elsewhere(behaviour: object, cause: str) -> None:
+def test_a_request_that_fails_before_its_first_part_is_retried(behaviour: object, cause: str) -> None:
     made = Fleet(2, streams=True, bad_streams={0: behaviour})
 
     async def use(pool: EnginePool) -> tuple[list[GenerateChunk], dict[str, float]]:
@@ -408,8 +408,8 @@ def test_what_fails_before_its_first_part_is_asked_elsewhere(behaviour: object, 
     assert metrics[f"perf/engine/quarantined/{cause}"] == metrics["perf/engine/retries"] == 1
 
 
-@table("behaviour, cause, told", [(dies_midway, "died", 6), (falls_silent, "hung", 1), (turns_stale, "stale", 1)])
-def test_what_fails_after_a_part_was_told_is_asked_of_nobody_else(behaviour: object, cause: str, told: int) -> None:
+@table("behaviour, cause, sent", [(dies_midway, "died", 6), (falls_silent, "hung", 1), (turns_stale, "stale", 1)])
+def test_a_request_that_fails_after_a_part_is_not_retried(behaviour: object, cause: str, sent: int) -> None:
     made = Fleet(2, streams=True, bad_streams={0: behaviour}, silence_s=30.0)
 
     async def use(pool: EnginePool) -> tuple[list[GenerateChunk], RequestError, list[GenerateChunk]]:
@@ -420,9 +420,9 @@ def test_what_fails_after_a_part_was_told_is_asked_of_nobody_else(behaviour: obj
         return chunks, caught.value, await all_of(pool, make_request(LONG))
 
     chunks, error, again = made.play(use)
-    assert f"engine 0 {cause} after {told} tokens of its answer" in str(error)
+    assert f"engine 0 {cause} after {sent} tokens of its answer" in str(error)
     assert "retry the whole request" in str(error)
-    assert sum(len(chunk.tokens) for chunk in chunks) == told
+    assert sum(len(chunk.tokens) for chunk in chunks) == sent
     assert list(GenerateOutput.joined(again).tokens) == tokens_of(make_request(LONG))
 
 

@@ -209,7 +209,7 @@ def test_engines_that_are_stopped_again_and_again_cost_no_sample(seed: int) -> N
         try:
             await asyncio.wait([answer, stop], return_when=asyncio.FIRST_COMPLETED)
             if not answer.done():
-                raise WorkerError("stopped by somebody")
+                raise WorkerError("killed by another process")
             return answer.result()
         finally:
             answer.cancel()
@@ -294,7 +294,7 @@ def test_an_engine_that_cannot_switch_returns_with_the_newest_weights() -> None:
     assert last.asked
 
 
-def test_what_all_engines_refuse_to_load_is_the_publisher_s_affair() -> None:
+def test_weights_that_all_engines_refuse_raise_and_cost_no_engine() -> None:
     made = Fleet(3)
 
     async def refuse(channel: object, version: int) -> None:
@@ -328,7 +328,7 @@ def test_abort_ends_what_runs_and_what_waits_for_an_engine() -> None:
     assert later.finish is FinishReason.STOP
 
 
-def test_a_cancelled_request_is_cancelled_whatever_its_engine_does() -> None:
+def test_a_cancelled_request_is_cancelled_at_an_engine_and_waiting_for_one() -> None:
     made = Fleet(2, bad={0: hangs, 1: hangs}, silence_s=5.0, incurable=frozenset({0, 1}), never_again=frozenset({0, 1}))
 
     async def use(pool: EnginePool) -> None:
@@ -347,7 +347,7 @@ def test_an_engine_that_cleans_up_for_ever_does_not_keep_its_requests() -> None:
         try:
             return await hangs(engine, request)
         finally:
-            await asyncio.sleep(FOR_EVER_S)  # tells a dead server that nobody waits any more
+            await asyncio.sleep(FOR_EVER_S)  # cancels the request at a dead server
 
     made = Fleet(2, bad={0: clings}, silence_s=5.0)
     requests = [make_request(seed) for seed in range(4)]
