@@ -22,7 +22,7 @@ from slime_core.errors import drawn, last_of, one_line, printable, styled
 from slime_core.run import GroupState, Ledger
 from slime_core.sample import Group, GroupId, Sample, Status
 from slime_core.secrets import drawable, redacted_output
-from slime_core.telemetry import MetricsLog, MetricsRow, PlainDisplay
+from slime_core.telemetry import Display, MetricsLog, MetricsRow
 from slime_view.dashboard import Dashboard
 from slime_view.spans import SpanLog
 
@@ -187,7 +187,7 @@ def test_no_command_prints_foreign_text_as_it_is(run: Path, monkeypatch: pytest.
 
 def test_displays_show_foreign_text_as_text() -> None:
     for tty, display in (
-        (stream := Tty(), PlainDisplay(stream)),
+        (stream := Tty(), Display(stream)),
         (stream := Tty(), Dashboard(Console(file=stream, force_terminal=True, width=200))),
     ):
         display.message(HOSTILE)

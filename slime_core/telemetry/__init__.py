@@ -4,7 +4,7 @@ Formats are documented in docs/formats.md. Nothing here imports torch; pyarrow, 
 imported on use.
 """
 
-from slime_core.telemetry.display import Display, PlainDisplay, make_display
+from slime_core.telemetry.display import Display, make_display
 from slime_core.telemetry.metrics import MetricsLog, MetricsRow, run_folder_errors, strip_timing
 from slime_core.telemetry.recording import GeneratedGroups
 
@@ -13,7 +13,6 @@ __all__ = [
     "GeneratedGroups",
     "MetricsLog",
     "MetricsRow",
-    "PlainDisplay",
     "make_display",
     "run_folder_errors",
     "strip_timing",

@@ -13,7 +13,6 @@ import math
 import sys
 import threading
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Self, TextIO, cast
@@ -66,12 +65,30 @@ class Progress:
         return (time.monotonic() - self.paced_from) / done * (self.total - self.done) if done else None
 
 
-class Display(ABC):
-    """Shows progress. Every call is cheap and thread-safe."""
+WARM_UP_INTERVAL = 2.0
+"""Minimum seconds between two lines about steps without a reward."""
 
-    def __init__(self) -> None:
+
+class Display:
+    """Prints one line per rollout and evaluation; after `silence` seconds without one, what the run waits for.
+
+    Before the first of them, each phase gets a line, since starting workers and loading models takes a while.
+
+    Steps without a reward (a warm start) are many and short: the first, the last, and one every two seconds get a line.
+
+    Every call is cheap and thread-safe. A subclass may show the progress in another way.
+    """
+
+    def __init__(self, stream: TextIO | None = None, silence: float = 30.0) -> None:
         self.progress: Progress | None = None
         self.lock = threading.RLock()
+        self.prints_phases = True
+        """Whether each phase gets a line; False from the first row on."""
+        self._stream = stream if stream is not None else sys.stdout
+        self._silence = silence
+        self._last_line = time.monotonic()
+        self._stopped = threading.Event()
+        self._watcher: threading.Thread | None = None
 
     def start(self, total_rollouts: int, title: str, first_rollout: int = 0, unit: str = "rollout") -> None:
         """Begin; `first_rollout` counts rollouts before a resume, and `unit` is what the run counts."""
@@ -83,10 +100,12 @@ class Display(ABC):
 
     def phase(self, text: str, detail: Callable[[], str] | None = None) -> None:
         """Show what the run waits for from now on; `detail` is called from any thread whenever the phase is shown."""
-        if self.progress is not None:
-            with self.lock:
+        with self.lock:
+            if self.progress is not None:
                 self.progress.phase, self.progress.phase_began = safe_line(text), time.monotonic()
                 self.progress.detail = detail
+                if self.prints_phases:
+                    self._write(self.progress.phase)
 
     def row(self, rollout_id: int, metrics: Mapping[str, float]) -> None:
         """Show a row of metrics. A row with more than an evaluation ends its rollout."""
@@ -97,25 +116,53 @@ class Display(ABC):
                 self.progress.finish(rollout_id, metrics)
             self._row(self.progress, rollout_id, metrics)
 
-    @abstractmethod
     def message(self, text: str) -> None:
         """Show a line of text, such as a warning or the path of a checkpoint."""
+        with self.lock:
+            self._write(safe_line(text))
 
-    @abstractmethod
     def stop(self) -> None:
         """Stop, and leave the screen as it is. May be called twice."""
+        self._stopped.set()
+        if self._watcher is not None and self._watcher is not threading.current_thread():
+            self._watcher.join()
 
-    @abstractmethod
-    def _started(self, progress: Progress) -> None: ...
+    def _started(self, progress: Progress) -> None:
+        resumed = f", resumed after {progress.first}" if progress.first else ""
+        self._write(f"{progress.title}: {progress.total} {progress.unit}s{resumed}")
+        self._watcher = threading.Thread(target=self._watch, args=(progress,), name="slime-display", daemon=True)
+        self._watcher.start()
 
-    @abstractmethod
-    def _row(self, progress: Progress, rollout_id: int, metrics: Mapping[str, float]) -> None: ...
+    def _row(self, progress: Progress, rollout_id: int, metrics: Mapping[str, float]) -> None:
+        is_first, self.prints_phases = self.prints_phases, False
+        evals = [f"{name} {metrics[names.eval_reward(name)]:.3f}" for name in names.eval_datasets(metrics)]
+        recent = time.monotonic() - self._last_line < WARM_UP_INTERVAL and progress.done < progress.total
+        if not is_evaluation(metrics) and (names.REWARD in metrics or is_first or not recent):
+            self._write(_rollout_line(progress, metrics))
+        if evals:
+            self._write(f"eval at {progress.done}/{progress.total}  {'  '.join(evals)}")
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exc: object) -> None:
         self.stop()
+
+    def _watch(self, progress: Progress) -> None:
+        while not self._stopped.wait(max(0.01, self._last_line + self._silence - time.monotonic())):
+            with self.lock:
+                if time.monotonic() - self._last_line >= self._silence:
+                    waited = time.monotonic() - progress.phase_began
+                    self._write(f"waiting for: {progress.waits_for or 'the run to begin'} ({seconds(waited)})")
+
+    def _write(self, line: str) -> None:
+        self._last_line = time.monotonic()
+        try:
+            self._stream.write(printable(line) + "\n")
+            self._stream.flush()
+        except (OSError, ValueError):
+            # The reader is gone, the disk is full or the stream is closed: the run must continue without its display.
+            self._stopped.set()
 
 
 def is_evaluation(metrics: Mapping[str, float]) -> bool:
@@ -137,79 +184,11 @@ def seconds(value: float) -> str:
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
 
 
-WARM_UP_INTERVAL = 2.0
-"""Minimum seconds between two lines about steps without a reward."""
-
-
-class PlainDisplay(Display):
-    """Prints one line per rollout and evaluation; after `silence` seconds without one, what the run waits for.
-
-    Before the first of them, each phase gets a line, since starting workers and loading models takes a while.
-
-    Steps without a reward (a warm start) are many and short: the first, the last, and one every two seconds get a line.
-    """
-
-    def __init__(self, stream: TextIO | None = None, silence: float = 30.0) -> None:
-        super().__init__()
-        self.stream = stream if stream is not None else sys.stdout
-        self.silence = silence
-        self._last_line = time.monotonic()
-        self._starting = True
-        self._stopped = threading.Event()
-        self._watcher: threading.Thread | None = None
-
-    def message(self, text: str) -> None:
-        with self.lock:
-            self._write(safe_line(text))
-
-    def phase(self, text: str, detail: Callable[[], str] | None = None) -> None:
-        with self.lock:
-            super().phase(text, detail)
-            if self.progress is not None and self._starting:
-                self._write(self.progress.phase)
-
-    def stop(self) -> None:
-        self._stopped.set()
-        if self._watcher is not None and self._watcher is not threading.current_thread():
-            self._watcher.join()
-
-    def _started(self, progress: Progress) -> None:
-        resumed = f", resumed after {progress.first}" if progress.first else ""
-        self._write(f"{progress.title}: {progress.total} {progress.unit}s{resumed}")
-        self._watcher = threading.Thread(target=self._watch, args=(progress,), name="slime-display", daemon=True)
-        self._watcher.start()
-
-    def _row(self, progress: Progress, rollout_id: int, metrics: Mapping[str, float]) -> None:
-        is_first, self._starting = self._starting, False
-        evals = [f"{name} {metrics[names.eval_reward(name)]:.3f}" for name in names.eval_datasets(metrics)]
-        recent = time.monotonic() - self._last_line < WARM_UP_INTERVAL and progress.done < progress.total
-        if not is_evaluation(metrics) and (names.REWARD in metrics or is_first or not recent):
-            self._write(_rollout_line(progress, metrics))
-        if evals:
-            self._write(f"eval at {progress.done}/{progress.total}  {'  '.join(evals)}")
-
-    def _watch(self, progress: Progress) -> None:
-        while not self._stopped.wait(max(0.01, self._last_line + self.silence - time.monotonic())):
-            with self.lock:
-                if time.monotonic() - self._last_line >= self.silence:
-                    waited = time.monotonic() - progress.phase_began
-                    self._write(f"waiting for: {progress.waits_for or 'the run to begin'} ({seconds(waited)})")
-
-    def _write(self, line: str) -> None:
-        self._last_line = time.monotonic()
-        try:
-            self.stream.write(printable(line) + "\n")
-            self.stream.flush()
-        except (OSError, ValueError):
-            # The reader is gone, the disk is full or the stream is closed: the run must continue without its display.
-            self._stopped.set()
-
-
 def make_display(progress: bool = True) -> Display:
     """Return the dashboard if `progress` is set, slime-view is installed and the terminal supports it; else lines."""
     entry = entry_point_of(PARTS, "dashboard") if progress else None
     dashboard = cast(Callable[[], Display | None], entry.load())() if entry else None
-    return dashboard or PlainDisplay()
+    return dashboard or Display()
 
 
 def _rollout_line(progress: Progress, metrics: Mapping[str, float]) -> str:

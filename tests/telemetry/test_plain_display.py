@@ -2,7 +2,7 @@ import io
 import threading
 import time
 
-from slime_core.telemetry import PlainDisplay
+from slime_core.telemetry import Display
 from slime_core.telemetry.display import Progress, seconds
 from tests.tables import table
 
@@ -30,7 +30,7 @@ class Lines(io.StringIO):
 
 def test_one_line_a_rollout_and_one_an_evaluation() -> None:
     stream = io.StringIO()
-    with PlainDisplay(stream) as display:
+    with Display(stream) as display:
         display.start(10, "demo")
         beside = {"plugin/reward/math/p50": 0.1, "perf/engine/0/requests": 8.0}
         display.row(0, {"eval/heldout": 0.125, "eval/heldout-truncated_ratio": 0.5, **beside})
@@ -46,7 +46,7 @@ def test_one_line_a_rollout_and_one_an_evaluation() -> None:
 
 def test_a_resumed_run_says_where_it_goes_on() -> None:
     stream = io.StringIO()
-    with PlainDisplay(stream) as display:
+    with Display(stream) as display:
         display.start(10, "demo", first_rollout=5)
         display.row(5, ROW)
     assert stream.getvalue().startswith("demo: 10 rollouts, resumed after 5\nrollout  6/10  ")
@@ -54,7 +54,7 @@ def test_a_resumed_run_says_where_it_goes_on() -> None:
 
 def test_until_the_first_row_each_phase_has_a_line() -> None:
     stream = io.StringIO()
-    with PlainDisplay(stream) as display:
+    with Display(stream) as display:
         display.phase("before the run is named")
         display.start(10, "demo")
         display.phase("trainer: loading the model")
@@ -75,7 +75,7 @@ def test_until_the_first_row_each_phase_has_a_line() -> None:
 
 def test_many_short_steps_without_a_reward_share_lines() -> None:
     stream = io.StringIO()
-    with PlainDisplay(stream) as display:
+    with Display(stream) as display:
         display.start(300, "warm start", unit="step")
         for step in range(300):
             display.row(step, {"train/loss": 2.5})
@@ -89,7 +89,7 @@ def test_many_short_steps_without_a_reward_share_lines() -> None:
 def test_silence_is_broken_with_what_is_waited_for() -> None:
     stream = Lines("waiting for: 8 groups of 8 samples (reward judge: 3 samples) (")
     held = ["engine: 64 samples"]
-    with PlainDisplay(stream, silence=0.02) as display:
+    with Display(stream, silence=0.02) as display:
         display.start(10, "demo")
         display.phase("8 groups of 8 samples", lambda: held[0])
         held[0] = "reward judge: 3 samples"
@@ -98,13 +98,13 @@ def test_silence_is_broken_with_what_is_waited_for() -> None:
 
 def test_messages_cannot_break_lines_or_steer_the_terminal() -> None:
     stream = io.StringIO()
-    PlainDisplay(stream).message("a\x1b[31m\nb\r\x07c")
+    Display(stream).message("a\x1b[31m\nb\r\x07c")
     assert stream.getvalue() == "a [31m b  c\n"
 
 
 def test_a_run_outlives_its_reader() -> None:
     stream = io.StringIO()
-    display = PlainDisplay(stream)
+    display = Display(stream)
     display.start(2, "demo")
     stream.close()
     display.row(0, ROW)

@@ -41,6 +41,7 @@ class Dashboard(Display):
 
     def __init__(self, console: Console) -> None:
         super().__init__()
+        self.prints_phases = False
         self.console = console
         self._curves = dict[str, list[float]]()
         self._messages: deque[str] = deque(maxlen=MESSAGES)
