@@ -43,6 +43,7 @@ from slime_core.roles import (
     TokenId,
     TopK,
     TopP,
+    Weight,
     Workers,
 )
 from slime_core.sample import Json
@@ -66,6 +67,14 @@ def changed_keys(family: Family) -> frozenset[str]:
 
 Texts = list[Annotated[str, Field(min_length=1)]]
 MediaKeys = dict[Literal["image", "video", "audio"], str]
+LastMessage = Literal["refuse", "continue", "cut"]
+Policy = Literal["sync", "async", "continuous"]
+DecayStyle = Literal["constant", "linear", "cosine", "inverse-square-root", "WSD"]
+LastDecayStyle = Literal["exponential", "linear", "cosine", "minus_sqrt"]
+MatmulPrecision = Literal["highest", "high", "medium"]
+Count = Annotated[int, Field(ge=0, le=10**9)]
+Share = Annotated[float, Field(ge=0.0, le=1.0)]
+Seconds = Annotated[float, Field(gt=0.0, le=1e7)]
 
 
 class DataArgs(Family):
@@ -79,12 +88,10 @@ class DataArgs(Family):
     multimodal_keys: MediaKeys = Field({}, description='Column of each kind of media (JSON), {"image": "images"}.')
     apply_chat_template: bool = Field(False, description="Render prompts through the model's chat template.")
     apply_chat_template_kwargs: dict[str, JsonValue] = Field({}, description="Extra chat template arguments (JSON).")
-    final_assistant_message: Literal["refuse", "continue", "cut"] = Field(
-        "refuse", description="A prompt that ends with an assistant message: refuse it, continue it or cut it."
-    )
+    final_assistant_message: LastMessage = Field("refuse", description="What is done with a final assistant message.")
     rollout_shuffle: bool = Field(False, description="Give each epoch an order of its own, derived from the seed.")
     rollout_max_prompt_len: Positive | None = Field(None, description="Leave out prompts of more tokens.")
-    max_bad_row_rate: float = Field(0.0, ge=0.0, le=1.0, description="Share of rows that may be bad, and are left out.")
+    max_bad_row_rate: Share = Field(0.0, description="Share of rows that may be bad, and are left out.")
     accept_changed_data: bool = Field(False, exclude=True, description="Continue although prompt files changed.")
 
     @field_validator("prompt_data", mode="before")
@@ -104,18 +111,12 @@ class RolloutArgs(Family):
     n_samples_per_prompt: Positive = Field(8, description="Samples in a group.")
     num_rollout: Positive | None = Field(None, description="Rollouts of the run; or give num_epoch.")
     num_epoch: Positive | None = Field(None, description="Passes over the prompts; or give num_rollout.")
-    rollout_policy: Literal["sync", "async", "continuous"] = Field(
-        "sync", description="Generate between training steps (reproducible), one rollout ahead, or all the time."
-    )
-    max_staleness: int | None = Field(
-        None, ge=0, le=1_000_000, description="Versions that a trained group's weights may be behind; default 1."
-    )
+    rollout_policy: Policy = Field("sync", description="Generate between steps (reproducible), one ahead or always.")
+    max_staleness: Count | None = Field(None, description="Versions that a group's weights may be behind; default 1.")
     partial_rollout: bool = Field(False, description="Interrupt samples when the weights change, and continue them.")
     mask_offpolicy_in_partial_rollout: bool = Field(False, description="Leave tokens of older weights out of the loss.")
     update_weights_interval: Positive = Field(1, description="Rollouts between two publications of the weights.")
-    over_sampling_batch_size: Positive | None = Field(
-        None, description="Groups drawn at a time, if some are filtered out or interrupted; default rollout_batch_size."
-    )
+    over_sampling_batch_size: Positive | None = Field(None, description="Groups drawn; default rollout_batch_size.")
     max_filter_waves: Positive = Field(16, description="Waves without enough kept groups that end the run.")
     rollout_max_response_len: Positive = Field(256, description="Token budget of a response.")
     rollout_max_context_len: Positive | None = Field(None, description="Tokens of prompt and answer together.")
@@ -124,23 +125,18 @@ class RolloutArgs(Family):
     rollout_top_p: TopP = Field(1.0, description="Nucleus mass; 1 is off.")
     rollout_top_k: TopK = Field(-1, description="Candidates kept; -1 is off.")
     rollout_min_p: MinP = Field(0.0, description="Least probability kept, as a share of the likeliest; 0 is off.")
-    accept_biased_sampling: bool = Field(
-        False, description="Train on samples of a cut distribution (top_p, top_k, min_p)."
-    )
+    accept_biased_sampling: bool = Field(False, description="Train on samples that top_p, top_k or min_p cut.")
     rollout_stop: Texts = Field([], description="Texts that end a response; their tokens stay in it.")
     rollout_stop_token_ids: list[TokenId] = Field([], description="Ids that end a response, besides the model's own.")
     rollout_skip_special_tokens: bool = Field(True, description="Leave special tokens out of a response's text.")
     max_concurrency: Positive = Field(4096, description="Samples in flight at once.")
-    sample_timeout_s: float = Field(600.0, gt=0.0, le=1e7, description="Time limit of a sample's rollout.")
+    sample_timeout_s: Seconds = Field(600.0, description="Time limit of a sample's rollout.")
     rollout_num_engines: Workers = Field(1, description="Engines of the chosen kind that share the samples.")
-    rollout_engine_timeout_s: float | None = Field(
-        None,
-        gt=0.0,
-        le=1e7,
-        description="Seconds without an answer that replace an engine; default half of sample_timeout_s, at most 300.",
+    rollout_engine_timeout_s: Seconds | None = Field(
+        None, description="Seconds without an answer that replace an engine; default sample_timeout_s / 2, at most 300."
     )
     reward_on_error: Literal["drop", "mask", "raise"] = Field("drop", description="Fate of a sample that failed.")
-    max_error_rate: float = Field(0.05, ge=0.0, le=1.0, description="Failed share of a rollout that stops the run.")
+    max_error_rate: Share = Field(0.05, description="Failed share of a rollout that stops the run.")
 
     @property
     def staleness(self) -> int:
@@ -188,9 +184,7 @@ class EvalSetArgs(Family):
     multimodal_keys: MediaKeys | None = Field(None, description="Column of each kind of media.")
     apply_chat_template: bool | None = Field(None, description="Render prompts through the model's chat template.")
     apply_chat_template_kwargs: dict[str, JsonValue] | None = Field(None, description="Extra template arguments.")
-    final_assistant_message: Literal["refuse", "continue", "cut"] | None = Field(
-        None, description="What a final assistant message does."
-    )
+    final_assistant_message: LastMessage | None = Field(None, description="The same for this set.")
 
     @model_validator(mode="before")
     @classmethod
@@ -209,9 +203,7 @@ class EvalArgs(Family):
     eval_prompt_data: dict[str, EvalSetArgs] = Field({}, description="Evaluation sets: NAME PATH, or a table each.")
     eval_interval: Positive | None = Field(None, description="Rollouts between evaluations.")
     skip_eval_before_train: bool = Field(False, description="Do not evaluate before the first rollout.")
-    n_samples_per_eval_prompt: Positive = Field(
-        1, description="Samples per evaluation prompt; pass@k when more than 1."
-    )
+    n_samples_per_eval_prompt: Positive = Field(1, description="Samples per prompt; pass@k when more than 1.")
     eval_input_key: str | None = Field(None, description="Default input_key.")
     eval_label_key: str | None = Field(None, description="Default label_key.")
     eval_temperature: Temperature | None = Field(None, description="Default rollout_temperature; 0 is greedy.")
@@ -225,34 +217,26 @@ class OptimArgs(Family):
     """Optimization."""
 
     lr: float = Field(1e-6, gt=0.0, le=1.0, description="Peak learning rate of AdamW.")
-    lr_warmup_iters: int = Field(0, ge=0, le=10**9, description="Optimizer steps of linear warm-up.")
+    lr_warmup_iters: Count = Field(0, description="Optimizer steps of linear warm-up.")
     lr_warmup_fraction: float | None = Field(None, gt=0.0, le=1.0, description="Warm-up as a share of lr_decay_iters.")
-    lr_decay_style: Literal["constant", "linear", "cosine", "inverse-square-root", "WSD"] = Field(
-        "constant", description="Shape after warm-up."
-    )
+    lr_decay_style: DecayStyle = Field("constant", description="Shape after warm-up.")
     lr_decay_iters: Positive | None = Field(None, description="Optimizer step that ends the decay; default the last.")
     lr_wsd_decay_iters: Positive | None = Field(None, description="Optimizer steps of the decay that ends WSD.")
-    lr_wsd_decay_style: Literal["exponential", "linear", "cosine", "minus_sqrt"] = Field(
-        "exponential", description="Shape of the decay that ends WSD."
-    )
-    min_lr: float = Field(0.0, ge=0.0, le=1.0, description="Where the decay ends.")
+    lr_wsd_decay_style: LastDecayStyle = Field("exponential", description="Shape of the decay that ends WSD.")
+    min_lr: Share = Field(0.0, description="Where the decay ends.")
     adam_beta1: float = Field(0.9, ge=0.0, lt=1.0, description="Decay of the first moment.")
     adam_beta2: float = Field(0.95, ge=0.0, lt=1.0, description="Decay of the second moment.")
     adam_eps: float = Field(1e-8, gt=0.0, le=1.0, description="Added to the root of the second moment.")
     weight_decay: float = Field(0.0, ge=0.0, le=10.0, description="Decoupled weight decay of matrices.")
-    clip_grad: float = Field(1.0, ge=0.0, le=1e6, description="Global gradient norm limit; 0 is off.")
+    clip_grad: Coefficient = Field(1.0, description="Global gradient norm limit; 0 is off.")
     num_steps_per_rollout: Positive = Field(1, description="Optimizer steps a rollout's groups are dealt to.")
     balance_by_flops: bool = Field(False, description="Balance ranks by operations instead of tokens.")
     calculate_per_token_loss: bool = Field(False, description="Average the loss over tokens instead of samples.")
     constant_loss_length: Positive | None = Field(None, description="Divide a sample's losses by this (Dr.GRPO).")
     reset_optimizer_states: bool = Field(False, description="Forget the optimizer's moments before each rollout.")
     keep_old_actor: bool = Field(False, description="Compare the policy with the weights that generated a rollout.")
-    max_mean_logprob_abs_diff: float | None = Field(
-        None, gt=0.0, le=1e6, description="Mean distance of trainer's and sampler's log-probs that ends the run."
-    )
-    max_logprob_abs_diff: float | None = Field(
-        None, gt=0.0, le=1e6, description="Distance of one token's log-probs that ends the run."
-    )
+    max_mean_logprob_abs_diff: Weight | None = Field(None, description="Mean log-prob mismatch that ends the run.")
+    max_logprob_abs_diff: Weight | None = Field(None, description="Log-prob mismatch of one token that ends the run.")
 
 
 # Numbers of workers that train and generate, by slime's names. On a CPU, a worker is a process instead of a GPU.
@@ -299,7 +283,7 @@ class DistillationArgs(Family):
     """On-policy distillation."""
 
     use_opd: bool = Field(False, description="Subtract the reverse KL to a teacher from the advantages.")
-    opd_kl_coef: float = Field(1.0, gt=0.0, le=1e6, description="What a nat of it takes off a token's advantage.")
+    opd_kl_coef: Weight = Field(1.0, description="What a nat of it takes off a token's advantage.")
     opd_teacher_load: Path | None = Field(None, description="Teacher's model directory; default: in the samples.")
     opd_teacher_model: str | None = Field(None, description="Served teacher: NAME of [served_models.NAME].")
 
@@ -309,9 +293,9 @@ class CriticArgs(Family):
 
     critic_load: Path | None = Field(None, description="First model directory of the critic; default hf_checkpoint.")
     critic_lr: float | None = Field(None, gt=0.0, le=1.0, description="Peak learning rate of the critic; default lr.")
-    critic_lr_warmup_iters: int = Field(0, ge=0, le=10**9, description="Optimizer steps of the critic's warm-up.")
-    value_clip: float = Field(0.2, gt=0.0, le=1e6, description="How far a rollout may move a value.")
-    num_critic_only_steps: int = Field(0, ge=0, le=10**9, description="First rollouts that train the critic alone.")
+    critic_lr_warmup_iters: Count = Field(0, description="Optimizer steps of the critic's warm-up.")
+    value_clip: Weight = Field(0.2, description="How far a rollout may move a value.")
+    num_critic_only_steps: Count = Field(0, description="First rollouts that train the critic alone.")
 
 
 # Served models: tables of `served_models`, each with separate engines.
@@ -364,19 +348,13 @@ AlarmName = Literal["entropy", "length", "same_reward", "no_variance", "kl", "mi
 class AlarmArgs(Family):
     """Alarms."""
 
-    alarm_entropy: float = Field(
-        0.1, ge=0.0, lt=1.0, description="Share of the first entropy that is a collapse; 0 is off."
-    )
-    alarm_length: float = Field(2.0, ge=0.0, le=1e6, description="Growth of responses that is an explosion; 0 is off.")
-    alarm_no_variance: float = Field(0.9, ge=0.0, le=1.0, description="Share of groups of equal rewards; 0 is off.")
-    alarm_kl: float = Field(0.5, ge=0.0, le=1e6, description="KL a token that is a runaway; 0 is off.")
-    alarm_mismatch: float = Field(
-        0.05, ge=0.0, le=1e6, description="Distance of trainer and sampler in log-probs; 0 is off."
-    )
-    alarm_errors: float = Field(0.02, ge=0.0, le=1.0, description="Share of failed samples; 0 is off.")
-    alarm_hacking: float = Field(
-        0.2, ge=0.0, le=1e6, description="Share of an evaluation's best that is lost; 0 is off."
-    )
+    alarm_entropy: float = Field(0.1, ge=0.0, lt=1.0, description="Least share of the first entropy; 0 is off.")
+    alarm_length: Coefficient = Field(2.0, description="Growth of responses that is an explosion; 0 is off.")
+    alarm_no_variance: Share = Field(0.9, description="Share of groups of equal rewards; 0 is off.")
+    alarm_kl: Coefficient = Field(0.5, description="KL a token that is a runaway; 0 is off.")
+    alarm_mismatch: Coefficient = Field(0.05, description="Log-prob mismatch of trainer and sampler; 0 is off.")
+    alarm_errors: Share = Field(0.02, description="Share of failed samples; 0 is off.")
+    alarm_hacking: Coefficient = Field(0.2, description="Share of an evaluation's best that is lost; 0 is off.")
     stop_on_alarms: list[AlarmName] = Field([], description="Alarms that end the run.")
 
 
@@ -389,11 +367,9 @@ class DebugArgs(Family):
     debug_rollout_only: bool = Field(False, description="Start no trainer: generate and keep samples.")
     debug_train_only: bool = Field(False, description="Start no engine: train on load_debug_rollout_data.")
     load_debug_rollout_data: Path | None = Field(None, description="Run folder whose samples are trained on.")
-    load_debug_rollout_data_subsample: float = Field(
-        1.0, gt=0.0, le=1.0, description="Share of a kept rollout's groups that is trained on."
-    )
+    load_debug_rollout_data_subsample: float = Field(1.0, gt=0.0, le=1.0, description="Share of its groups to use.")
     save_debug_train_data: str | None = Field(
-        None, description="File for what ranks train on, with {rollout_id} and {rank} in its name, .safetensors."
+        None, description="File of training data, {rollout_id}-{rank}.safetensors."
     )
 
 
@@ -404,24 +380,16 @@ class RunArgs(Family):
     save: Path = Field(description="Run folder; default runs/NAME of the run file.")
     save_interval: Positive = Field(10, description="Rollouts between checkpoints; the last one is always kept.")
     save_keep: Positive = Field(2, description="Newest checkpoints to keep.")
-    save_best: str | None = Field(
-        None, description="Evaluation set; RUN/best links to the checkpoint that is best on it."
-    )
+    save_best: str | None = Field(None, description="Evaluation set; RUN/best links to the best checkpoint on it.")
     checkpoint_hf: bool = Field(True, description="Write the model in HF format into each checkpoint.")
-    save_hf: str | None = Field(
-        None, description="Directory of another copy of the model in HF format; may have {rollout_id}."
-    )
+    save_hf: str | None = Field(None, description="Directory of another copy in HF format; may have {rollout_id}.")
     async_save: bool = Field(False, description="Checksum and sync a checkpoint while the next rollout runs.")
     accept_changed_plugins: bool = Field(False, exclude=True, description="Continue although plugins changed.")
     accept_changed_settings: bool = Field(False, exclude=True, description="Continue although keys changed.")
     seed: int = Field(1234, ge=0, le=2**63 - 1, description="Every random number derives from it.")
-    float32_matmul_precision: Literal["highest", "high", "medium"] = Field(
-        "highest", description="What fp32 matrices may be multiplied in, torch's names: fp32, tf32 or bf16."
-    )
+    float32_matmul_precision: MatmulPrecision = Field("highest", description="Multiply in fp32, tf32 or bf16 (torch).")
     bf16: bool = Field(False, description="Compute in bf16; master weights, moments, log-probs and loss stay in fp32.")
-    step_timeout_s: float = Field(
-        1800.0, gt=0.0, le=1e7, description="Time limit of a training step, a save or a publication."
-    )
+    step_timeout_s: Seconds = Field(1800.0, description="Time limit of a training step, a save or a publication.")
 
     @field_validator("save", mode="before")
     @classmethod
