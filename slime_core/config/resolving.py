@@ -90,7 +90,7 @@ def resolve_choices(config: RunConfig, catalog: Catalog) -> tuple[ChosenRoles, t
             unused.append(f"{role}.{name}")
             # A section of a plugin that is not installed is left alone; one that is nearly right is misspelt.
             if name not in offered and (hint := did_you_mean(name, offered)):
-                problems.append(f"[{role}.{name}]: nothing chooses {name!r}, and nobody offers it.{hint}")
+                problems.append(f"[{role}.{name}]: nothing chooses {name!r}, and no plugin offers it.{hint}")
     problems += [
         f'{role}.use is empty: this role needs a choice, [{role}] use = "NAME"'
         for role, table in config.roles.items()

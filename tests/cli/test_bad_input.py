@@ -47,7 +47,7 @@ def refused(ran: Ran, run: Path, *message: str) -> None:
         ("--gradient-checkpointing=1", ["write --gradient-checkpointing or --no-gradient-checkpointing"]),
         (
             "--engine.lokal.workers 4",
-            ["[engine.lokal]: nothing chooses 'lokal', and nobody offers it. Did you mean 'local'?"],
+            ["[engine.lokal]: nothing chooses 'lokal', and no plugin offers it. Did you mean 'local'?"],
         ),
         (
             "--engine.elsewhere.workers 4",

@@ -69,11 +69,11 @@ def test_what_is_missing_is_seen_at_once(run: Path, slime: Slime) -> None:
     assert "state.json is missing" in found["checkpoints"][1]["problem"]
 
 
-@pytest.mark.parametrize(("keep", "left"), [(1, 1), (2, 2), (9, 3)])
-def test_pruning_keeps_the_newest(run: Path, slime: Slime, keep: int, left: int) -> None:
-    ran = slime.ok("checkpoints", run, "--prune", keep)
-    assert names(run) == ["rollout_000002", "rollout_000004", "rollout_000006"][-left:]
-    assert ran.out.count("removed") == 3 - left
+def test_pruning_keeps_the_newest(run: Path, slime: Slime) -> None:
+    for keep, removed in ((9, 0), (2, 1), (1, 1)):
+        ran = slime.ok("checkpoints", run, "--prune", keep)
+        assert names(run) == ["rollout_000002", "rollout_000004", "rollout_000006"][-keep:]
+        assert ran.out.count("removed") == removed
 
 
 def test_pruning_never_leaves_a_damaged_one_alone(run: Path, slime: Slime) -> None:

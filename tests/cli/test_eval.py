@@ -44,13 +44,10 @@ def test_a_model_alone_is_evaluated(project: Project, slime: Slime, sets: list[s
     assert 0.0 <= json.loads((project.root / "judged" / "eval.json").read_text())["eval/hard"] <= 1.0
 
 
-def test_nothing_to_evaluate_on_is_an_error(project: Project, slime: Slime) -> None:
-    assert "--eval-prompt-data NAME PATH" in slime.refused("eval", "run.toml")
-
-
 def test_a_run_file_and_a_model_directory_are_evaluated_in_folders_of_their_own(
     project: Project, slime: Slime, sets: list[str]
 ) -> None:
+    assert "--eval-prompt-data NAME PATH" in slime.refused("eval", "run.toml")
     slime.ok("eval", "run.toml", *sets)
     assert (project.root / f"{project.run.relative_to(project.root)}-eval" / "eval.json").exists()
     assert not (project.run / "eval.json").exists()

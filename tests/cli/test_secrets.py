@@ -175,13 +175,10 @@ def test_a_variable_that_is_not_set_is_named_with_its_setting(
     assert not loud.run.exists()
 
 
-def test_a_secret_that_is_written_out_is_refused_and_not_repeated(loud: Project, slime: Slime) -> None:
+def test_a_secret_or_a_value_of_the_wrong_type_is_refused_and_not_repeated(loud: Project, slime: Slime) -> None:
     refusal = slime.refused("plan", "run.toml", "--reward.judge.masked", "written-out-4711")
     assert 'reward.judge.masked: a secret is read from the environment, write masked = "$env:MASKED"' in refusal
     assert "4711" not in refusal
-
-
-def test_a_value_of_the_wrong_type_is_not_repeated(loud: Project, slime: Slime) -> None:
     ran = slime("plan", "run.toml", "--engine.local.workers", "$env:JUDGE_KEY")
     assert ran.code == 2
     assert "engine.local.workers = '$env:JUDGE_KEY': input should be a valid integer" in ran.err
