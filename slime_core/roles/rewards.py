@@ -98,6 +98,9 @@ class CallSpec(Spec[_RoleT]):
     """Memory limit in MiB of one worker process, including its child processes."""
     fields: Collection[str] = LIGHT_FIELDS
     """Fields of the sample that it reads; a worker process receives no others."""
+    each_sample: bool = False
+    """Whether it scores every sample. If not, it scores one per generator call: the one with
+    `metadata["main"]`, else the last."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -251,9 +254,6 @@ class RewardSpec(CallSpec[Reward]):
     role: ClassVar[str] = "reward"
     stability: ClassVar[Stability] = Stability.STABLE
 
-    each_sample: bool = False
-    """Whether it scores every sample. If not, it scores one sample per generator call: the one with
-    `metadata["main"]`, else the last."""
     models: Callable[[Settings], Collection[str]] = lambda settings: ()
     """Names in `served_models` of the models that it calls with these settings, through `setup.models`."""
 
@@ -293,6 +293,3 @@ class GroupRewardSpec(CallSpec[GroupReward]):
 
     role: ClassVar[str] = "group_reward"
     stability: ClassVar[Stability] = Stability.STABLE
-
-    each_sample: bool = False
-    """Whether it receives all samples. If not, it receives one per generator call."""
