@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from slime_core.catalog import Catalog, RegisteredChoice
 from slime_core.catalog.project_code import methods_of
 from slime_core.errors import ConfigError, PluginError, SlimeError, UnknownName
-from slime_core.roles import SPECS, BufferContext, BufferFilter, RewardContext, Selection, Setup
+from slime_core.roles import SPECS, BufferContext, BufferFilter, RewardContext, RewardSpec, Selection, Settings, Setup
 from slime_testing import make_group, make_sample
 from tests.catalog.sources import reward_plugin
 from tests.tables import table
@@ -296,3 +297,15 @@ def test_what_does_not_fit_is_refused_before_it_is_used(
     (project / "broken.py").write_text("1 / 0")
     with pytest.raises(error, match=expected):
         catalog.find(role, name)
+
+
+def factory(settings: Settings, setup: Setup, *, strict: bool = False) -> object:
+    return None
+
+
+LINE = f"{__file__}:{factory.__code__.co_firstlineno}"
+
+
+@table("made, origin", [(factory, LINE), (partial(factory, strict=True), LINE), (dict, "builtins")])
+def test_the_origin_is_the_place_of_the_factory(made: Callable[..., object], origin: str) -> None:
+    assert RegisteredChoice(RewardSpec("one", made), "p/one", "p", "p", "1.0").origin == origin
