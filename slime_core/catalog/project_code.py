@@ -47,16 +47,16 @@ class Method:
         arguments = ", ".join(self.signature.parameters)
         return f"{'def' if self.is_sync else 'async def'} {name}({arguments})"
 
-    def check(self, function: object, name: str, role: str, *, bound: bool) -> None:
-        """Raise TypeError if the core's call does not fit a function; `bound`: it takes no `self`."""
+    def check(self, function: object, name: str, role: str) -> None:
+        """Raise TypeError if the core's call does not fit a function."""
         wanted = self.source_form(name.rpartition(".")[2])
         if not callable(function):
             raise TypeError(f"there is no {name}; {_role_text(role)} has `{wanted}`")
-        if role in CALLED_AS and (why := signature_error(_bound(function, bound), name, role)) is not None:
+        if role in CALLED_AS and (why := signature_error(function, name, role)) is not None:
             raise TypeError(why)
         signature = inspect.signature(function)
         keywords = [each for each in self.signature.parameters.values() if each.kind is each.KEYWORD_ONLY]
-        count = len(self.signature.parameters) - len(keywords) + (not bound)
+        count = len(self.signature.parameters) - len(keywords)
         try:
             signature.bind(*range(count), **{each.name: None for each in keywords})
         except TypeError:
@@ -66,10 +66,6 @@ class Method:
         is_async = inspect.iscoroutinefunction(function)
         if not (self.is_async if is_async else self.is_sync):
             raise TypeError(f"{name} is {'' if is_async else 'not '}`async def`; {_role_text(role)} is `{wanted}`")
-
-
-def _bound(function: Callable[..., object], is_bound: bool) -> Callable[..., object]:
-    return function if is_bound else functools.partial(function, None)
 
 
 @functools.cache
@@ -102,15 +98,17 @@ def spec_of(role: str, name: str, offered: object) -> Spec[object]:
     if isinstance(offered, type):
         for method in methods:
             found = _own_attribute(offered, method.name)
-            bound = isinstance(found, staticmethod)
-            function = found.__func__ if isinstance(found, staticmethod) else found
-            method.check(function, f"{name}.{method.name}", role, bound=bound)
+            if isinstance(found, staticmethod):
+                found = found.__func__
+            elif callable(found):
+                found = functools.partial(found, None)
+            method.check(found, f"{name}.{method.name}", role)
         factory, settings = _class_factory(offered)
     elif inspect.isfunction(offered):
         if len(methods) > 1:
             several = ", ".join(f"`{method.source_form(method.name)}`" for method in methods)
             raise TypeError(f"{name} is a function; {_role_text(role)} is a class with {several}")
-        methods[0].check(offered, name, role, bound=True)
+        methods[0].check(offered, name, role)
         factory = _function_factory(methods[0].name, offered)
     else:
         raise TypeError(f"{name} is a {type(offered).__name__}; expected a function, a class or a spec")
