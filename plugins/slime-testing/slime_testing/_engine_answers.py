@@ -58,7 +58,7 @@ class SamplingChecks(EngineRuns):
             require(not wrong, f"log-probs must be finite and at most 0, found {wrong[:3]}")
 
     @check("ENG-005", needs=("ENG-001",))
-    def test_the_token_budget_is_kept(self) -> None:
+    def test_the_response_stays_within_the_token_budget(self) -> None:
         """Return at most `max_new_tokens`, including the stop token. LENGTH means that all of them were used."""
         budgets = (1, 2, 7)
         for budget, output in zip(budgets, self._answers(list(map(SamplingParams, budgets))), strict=True):
@@ -97,7 +97,7 @@ class SamplingChecks(EngineRuns):
         require(all(each == draws[0] for each in draws), f"three calls with one seed, different tokens: {draws}")
 
     @check("ENG-008", needs=("ENG-001",))
-    def test_other_seeds_draw_other_tokens(self) -> None:
+    def test_different_seeds_draw_different_tokens(self) -> None:
         """Samples of a group differ only in their seed. If all were equal, there would be nothing to learn."""
         draws = [tuple(each.tokens) for each in self._answers([SAMPLED] * 8)]
         require(len(set(draws)) > 1, f"8 seeds at temperature 1 all drew {draws[0]}")
@@ -110,7 +110,7 @@ class SamplingChecks(EngineRuns):
         require(all(each == draws[0] for each in draws), f"4 seeds at temperature 0, different tokens: {draws}")
 
     @check("ENG-010", needs=("ENG-001", "ENG-007"))
-    def test_requests_at_once_do_not_mix(self) -> None:
+    def test_concurrent_requests_do_not_mix(self) -> None:
         """A rollout sends hundreds of requests at once. Each must get the answer that it would get alone."""
         self._needs_determinism()
         asked = [(number % 2, seed) for seed in range(4) for number in range(2)]
@@ -124,7 +124,7 @@ class SamplingChecks(EngineRuns):
         require(differing == 0, f"{differing} of {len(asked)} answers differ from those given one by one")
 
     @check("ENG-018", needs=("ENG-001", "ENG-004", "ENG-005"))
-    def test_a_bias_moves_the_draw_and_not_its_log_prob(self) -> None:
+    def test_a_logit_bias_does_not_change_log_probs(self) -> None:
         """`logit_bias` changes which tokens are drawn, but not their log-probs: the trainer computes the model's own.
 
         Refuse a setting that the engine cannot apply, this one or another, with a `SlimeError` that names it.
@@ -137,7 +137,7 @@ class SamplingChecks(EngineRuns):
         require(sure < len(forced.tokens), "the log-probs of biased draws are those of the bias, not of the model")
 
     @check("ENG-019", needs=("ENG-001", "ENG-005", "ENG-006"))
-    def test_no_stop_token_comes_too_early(self) -> None:
+    def test_min_new_tokens_and_ignore_eos_are_respected(self) -> None:
         """Draw no stop token before `min_new_tokens`. With `ignore_eos`, no stop token ends the response."""
         self._needs_determinism()
         [free] = self._answers([GREEDY])
@@ -152,7 +152,7 @@ class SamplingChecks(EngineRuns):
         require(len(going_on.tokens) == budget, f"{len(going_on.tokens)} of {budget} tokens with ignore_eos")
 
     @check("ENG-020", needs=("ENG-001", "ENG-018"))
-    def test_what_was_made_often_is_made_less(self) -> None:
+    def test_the_frequency_penalty_reduces_repetition(self) -> None:
         """`frequency_penalty` counts the tokens of the response, separately for each request."""
         one, other = self.prompts[0][0], self.prompts[0][1]
         bias = {one: 200.0, other: 170.0}
@@ -164,7 +164,7 @@ class SamplingChecks(EngineRuns):
         )
 
     @check("ENG-021", needs=("ENG-001", "ENG-009"))
-    def test_min_p_leaves_the_likely(self) -> None:
+    def test_min_p_keeps_only_likely_tokens(self) -> None:
         """With a `min_p` of 1 only the likeliest token remains, at every temperature."""
         self._needs_determinism()
         likeliest = replace(SAMPLED, min_p=1.0)
@@ -193,7 +193,7 @@ class StreamingChecks(EngineRuns):
     """Streamed responses."""
 
     @check("ENG-022", needs=("ENG-001", "ENG-007"))
-    def test_the_parts_of_a_response_are_the_whole(self) -> None:
+    def test_streamed_chunks_add_up_to_the_response(self) -> None:
         """`stream` is optional. Its chunks, joined, are the answer of `generate`; only the last one has a finish.
 
         Each chunk but the last has at least one token; each has a log-prob per token, and the loaded version. One
@@ -220,7 +220,7 @@ class StreamingChecks(EngineRuns):
                 _require_same(GenerateOutput.joined(chunks), whole)
 
     @check("ENG-023", needs=("ENG-001", "ENG-014", "ENG-022"))
-    def test_a_stream_that_is_left_is_not_carried_on(self) -> None:
+    def test_a_closed_stream_ends_its_request(self) -> None:
         """Drop the request on `aclose` of the iterator, or when its reader is cancelled: clean up in a `finally`."""
         self._needs_streaming()
         sampling = SamplingParams(self.busy_tokens)
@@ -269,7 +269,7 @@ class ExtrasChecks(EngineRuns):
     """Checks of extras and media."""
 
     @check("ENG-024", needs=("ENG-001",))
-    def test_it_gives_what_its_spec_says_and_refuses_the_rest(self) -> None:
+    def test_it_returns_declared_extras_and_rejects_others(self) -> None:
         """Return each `Extra` of `EngineSpec.gives` in its shape on request. Refuse any other one by its name.
 
         A trainer reads extras per token of this answer: one entry for each, in the same order.
@@ -297,7 +297,7 @@ class ExtrasChecks(EngineRuns):
         require(len(stride) < 2, f"routed_experts has {sorted(stride)} entries a token; expected one number for all")
 
     @check("ENG-025", needs=("ENG-001", "ENG-011", "ENG-012"))
-    def test_an_answer_says_which_weights_made_which_of_its_tokens(self) -> None:
+    def test_weight_versions_are_reported_per_token(self) -> None:
         """If new weights arrive during an answer, `extras.versions` covers all its tokens, oldest weights first.
 
         `weight_version` is then the oldest. An engine that ends running requests before it switches needs no spans.
@@ -318,7 +318,7 @@ class ExtrasChecks(EngineRuns):
         require({version for _, version in spans} == {1}, f"version 1 was loaded, a later answer has {spans}")
 
     @check("ENG-026", needs=("ENG-001",))
-    def test_what_it_cannot_take_is_refused_by_name(self) -> None:
+    def test_unsupported_media_is_rejected_by_name(self) -> None:
         """Refuse a picture that the engine does not have: without it, the answer would be to another question.
 
         Raise a `SlimeError` that contains "media" or names what is missing; `GenerateRequest.unsupported` helps.
@@ -336,7 +336,7 @@ class ExtrasChecks(EngineRuns):
         require(isinstance(after, GenerateOutput), f"a request after the one that it refused ended with {after!r}")
 
     @check("ENG-029", needs=("ENG-001", "ENG-003", "ENG-024"))
-    def test_a_text_is_scored_as_it_was_made(self) -> None:
+    def test_a_scored_text_has_the_log_probs_of_its_generation(self) -> None:
         """With `max_new_tokens = 0` and `PROMPT_LOG_PROBS`, generate nothing and return the log-probs of the text.
 
         They equal the log-probs that the same weights gave when they generated the text. Teachers are queried so.

@@ -58,7 +58,7 @@ class DataSourceContract(RoleContract[DataSourceSpec]):
         require(len(self._build()) > 0, "an epoch has no prompts")
 
     @check("SRC-002", needs=("SRC-001", "SRC-009"))
-    def test_a_draw_is_exactly_as_many_groups_as_wanted(self) -> None:
+    def test_draw_returns_the_requested_number_of_groups(self) -> None:
         """A source never ends: after the last row it begins a new epoch, if necessary within one draw."""
         source = self._build()
         for count in (1, 0, 2 * len(source) + 1):
@@ -66,7 +66,7 @@ class DataSourceContract(RoleContract[DataSourceSpec]):
             require(len(groups) == count, f"{count} groups were wanted, {len(groups)} came")
 
     @check("SRC-003", needs=("SRC-001", "SRC-002", "SRC-009"))
-    def test_groups_hold_pending_samples_ready_to_generate(self) -> None:
+    def test_groups_contain_pending_samples(self) -> None:
         """Each group has `n_samples_per_prompt` samples, each PENDING, with a prompt and its index in the group."""
         for group in check_drawn(_draw(self._build(), 4), plugin=self.registered.plugin, count=4):
             require(len(group.samples) == SAMPLES, f"a group of {len(group.samples)} samples; {SAMPLES} were wanted")
@@ -77,7 +77,7 @@ class DataSourceContract(RoleContract[DataSourceSpec]):
             require(len(numbers) == 1, f"group_index within a group: {numbers}")
 
     @check("SRC-004", needs=("SRC-001", "SRC-009"))
-    def test_every_group_has_an_identity_of_its_own(self) -> None:
+    def test_every_group_has_a_unique_id(self) -> None:
         """Seeds and ledger use `group.id`, metrics use `group_index`: never repeat either of them."""
         groups = _draw(self._build(), 3 * len(self._build()))
         require(len({group.id for group in groups}) == len(groups), "two groups have the same id")
@@ -85,7 +85,7 @@ class DataSourceContract(RoleContract[DataSourceSpec]):
         require(len(numbers) == len(groups), "two groups have the same group_index")
 
     @check("SRC-005", needs=("SRC-001", "SRC-007", "SRC-009"))
-    def test_a_saved_source_continues_as_if_nothing_had_happened(self) -> None:
+    def test_a_resumed_source_draws_the_same_groups(self) -> None:
         """`state_dict` is plain JSON with position, order and requeued groups. A resume repeats and skips no row."""
         for cut in range(ROUNDS):
             source = self._build()
@@ -99,7 +99,7 @@ class DataSourceContract(RoleContract[DataSourceSpec]):
                 raise AssertionError(f"{told}; {_difference(expected, found, requeued=cut > 0)}")
 
     @check("SRC-006", needs=("SRC-001", "SRC-009"))
-    def test_returned_groups_come_first(self) -> None:
+    def test_returned_groups_are_drawn_first(self) -> None:
         """Draw requeued groups before any new group, whole and in order."""
         source = self._build()
         returned = _draw(source, 2)
@@ -108,13 +108,13 @@ class DataSourceContract(RoleContract[DataSourceSpec]):
         require(again == [group.id for group in returned], f"2 groups were returned; the next draw begins with {again}")
 
     @check("SRC-007", needs=("SRC-001", "SRC-009"))
-    def test_the_seed_decides_the_order(self) -> None:
+    def test_the_seed_determines_the_order(self) -> None:
         """Two sources with one seed draw alike in any process: shuffle with `setup.seed`, not with `random` alone."""
         one, other = (_play(self._build(), ROUNDS) for _ in range(2))
         require(one == other, "two sources of the same seed draw differently")
 
     @check("SRC-008", needs=("SRC-001", "SRC-009"))
-    def test_an_epoch_holds_every_row_once(self) -> None:
+    def test_an_epoch_contains_every_row_once(self) -> None:
         """Rows drawn more often than others get more weight in training than the data gives them."""
         if not self.spec.reads_prompt_data:
             raise SkipTest("the source makes its own prompts")
@@ -124,7 +124,7 @@ class DataSourceContract(RoleContract[DataSourceSpec]):
             require(rows == sorted(set(rows)), f"epoch {epoch} holds rows {rows}")
 
     @check("SRC-009", needs=("SRC-001",))
-    def test_two_sources_share_nothing(self) -> None:
+    def test_two_sources_share_no_state(self) -> None:
         """Training and evaluation each have a source: keep the position, the order and requeued groups in `self`."""
         one, other = self._build(), self._build()
         before = _shown(one.state_dict())
@@ -202,7 +202,7 @@ class BufferContract(RoleContract[BufferSpec]):
         require(len(self._build()) == 0, f"a new buffer holds {len(self._build())} groups")
 
     @check("BUF-002", needs=("BUF-001",))
-    def test_it_hands_out_what_was_added_and_no_more_than_wanted(self) -> None:
+    def test_sample_returns_added_groups_up_to_the_limit(self) -> None:
         """`sample(want)` returns at most `want` distinct groups that were added, each with a weight; without priorities
         1.0.
         """
@@ -214,7 +214,7 @@ class BufferContract(RoleContract[BufferSpec]):
             check_draw(drawn, plugin=self.registered.plugin, want=3, is_held=added.__contains__)
 
     @check("BUF-004", needs=("BUF-001", "BUF-005", "BUF-008"))
-    def test_a_group_is_handed_out_as_often_as_the_spec_says(self) -> None:
+    def test_a_group_is_returned_at_most_max_uses_times(self) -> None:
         """Use a group once, unless `BufferSpec.replay` says more: training on it more often is off-policy."""
         allowed = self.spec.replay(self.validated()).max_uses
         buffer, uses = self._build(), Counter[GroupId]()
@@ -228,7 +228,7 @@ class BufferContract(RoleContract[BufferSpec]):
         require(not again, f"handed out more than {_times(allowed)}: {', '.join(again)}")
 
     @check("BUF-005", needs=("BUF-001", "BUF-008"))
-    def test_nothing_comes_of_nothing(self) -> None:
+    def test_an_empty_draw_is_not_an_error(self) -> None:
         """An empty buffer returns an empty draw, and so does a draw of 0; neither is an error."""
         buffer = self._build()
         require(not buffer.sample(4, _context(0)).groups, "an empty buffer handed out groups")
@@ -236,7 +236,7 @@ class BufferContract(RoleContract[BufferSpec]):
         require(not buffer.sample(0, _context(0)).groups, "0 groups were wanted, some came")
 
     @check("BUF-006", needs=("BUF-001", "BUF-007"))
-    def test_a_saved_buffer_continues_as_if_nothing_had_happened(self) -> None:
+    def test_a_resumed_buffer_returns_the_same_groups(self) -> None:
         """`state_dict` is plain JSON with every held group, priority and random state: a crash must not lose any."""
         for cut in range(ROUNDS):
             buffer = self._build()
@@ -249,7 +249,7 @@ class BufferContract(RoleContract[BufferSpec]):
             require(found == expected, f"saved after {cut} rounds: the draws that follow differ after a resume")
 
     @check("BUF-007", needs=("BUF-001",))
-    def test_what_is_evicted_is_named_once_and_gone(self) -> None:
+    def test_evicted_groups_are_reported_once_and_never_returned(self) -> None:
         """`evict` returns each group that will never be trained, with the reason; the ledger closes it there."""
         buffer, held, gone = self._build(), set[GroupId](), set[GroupId]()
         for round_, groups in _rounds():
@@ -262,14 +262,14 @@ class BufferContract(RoleContract[BufferSpec]):
             require(not came, f"handed out after it was evicted: {', '.join(map(str, came))}")
 
     @check("BUF-008", needs=("BUF-001",))
-    def test_two_buffers_share_nothing(self) -> None:
+    def test_two_buffers_share_no_state(self) -> None:
         """Evaluation, tests and a second run each have a buffer: keep state in `self`."""
         one, other = self._build(), self._build()
         one.add(_groups(0))
         require(len(other) == 0, "a group added to one buffer is in another one")
 
     @check("BUF-009", needs=("BUF-001",))
-    def test_groups_come_out_as_they_went_in(self) -> None:
+    def test_groups_are_returned_unchanged(self) -> None:
         """Train on exactly what was sampled: a buffer may write only to `group.metadata`."""
         buffer, samples = self._build(), dict[GroupId, object]()
         for round_, groups in _rounds():

@@ -93,19 +93,19 @@ def test_the_factory_builds_a_plain_function(self: Deciding) -> None:
     require_plain_def(self.built(), *self.arguments)
 
 
-def test_it_answers_as_its_role_says(self: Deciding) -> None:
+def test_the_return_value_is_valid(self: Deciding) -> None:
     """Return what the role's Protocol names, for the given groups, and nothing else: a bare bool drops nothing."""
     for groups in self.questions():
         self._answer(groups)
 
 
-def test_it_leaves_what_it_is_given(self: Deciding) -> None:
+def test_it_does_not_change_its_arguments(self: Deciding) -> None:
     """The function answers, and the core acts: do not sort, pop or change its arguments."""
     for groups in self.questions():
         require_unchanged(groups, lambda given: self.ask(self.built(), given))
 
 
-def test_the_same_question_gets_the_same_answer(self: Deciding) -> None:
+def test_the_same_arguments_get_the_same_result(self: Deciding) -> None:
     """A resumed run repeats the call: keep no state between calls, and draw from `setup.seed`."""
     made, asked = self.built(), self.questions()
     first, second = ([repr(self.ask(made, copy.deepcopy(groups))) for groups in asked] for _ in range(2))
@@ -113,31 +113,31 @@ def test_the_same_question_gets_the_same_answer(self: Deciding) -> None:
     require(first == second == fresh, "asked again about the same groups, it answered otherwise")
 
 
-def test_it_answers_quickly(self: Deciding) -> None:
+def test_a_call_is_fast(self: Deciding) -> None:
     """The run waits for the answer: compute little, and read no file and no network."""
     made, groups = self.built(), self.questions()[0]
     require_quick(lambda: self.ask(made, copy.deepcopy(groups)), self.limit_s)
 
 
-def test_odd_groups_are_answered_too(self: Deciding) -> None:
+def test_it_accepts_unusual_groups(self: Deciding) -> None:
     """Accept an empty list of groups; unscored, failed, empty or removed samples; and rewards that are dicts."""
     for groups in self.odd_questions():
         self._answer(groups)
 
 
-def test_reasons_can_be_counted(self: Deciding) -> None:
+def test_reasons_are_few_and_short(self: Deciding) -> None:
     """Reasons become metrics: name the kind of fault ("zero_std"), without numbers of the group."""
     require_countable([reason for groups in self.questions() for reason in self.reasons(self._answer(groups))])
 
 
 _SHARED: Sequence[Callable[[Deciding], None]] = (
     test_the_factory_builds_a_plain_function,
-    test_it_answers_as_its_role_says,
-    test_it_leaves_what_it_is_given,
-    test_the_same_question_gets_the_same_answer,
-    test_it_answers_quickly,
-    test_odd_groups_are_answered_too,
-    test_reasons_can_be_counted,
+    test_the_return_value_is_valid,
+    test_it_does_not_change_its_arguments,
+    test_the_same_arguments_get_the_same_result,
+    test_a_call_is_fast,
+    test_it_accepts_unusual_groups,
+    test_reasons_are_few_and_short,
 )
 
 
@@ -166,13 +166,13 @@ class GroupFilterContract(DecisionContract[GroupFilterSpec]):
     """Finished groups, of which the filter keeps at least one; None: the kit's groups."""
 
     @check("GFL-007", needs=("GFL-002",))
-    def test_reasons_can_be_counted(self) -> None:
+    def test_reasons_are_few_and_short(self) -> None:
         """Reasons become metrics: name the kind of fault ("zero_std"), without numbers of the group."""
         asked = [*self.questions(), *([group] for group in varied_groups())]
         require_countable([reason for groups in asked for reason in self.reasons(self._answer(groups))])
 
     @check("GFL-008", needs=("GFL-002",))
-    def test_something_is_kept(self) -> None:
+    def test_it_keeps_at_least_one_group(self) -> None:
         """Keep at least one of many different groups: otherwise a run would draw prompts endlessly. Or set `groups`."""
         asked = self.questions()
         kept = any(not isinstance(self._answer(groups), Drop) for groups in asked)
@@ -233,7 +233,7 @@ class RewardShaperContract(DecisionContract[RewardShaperSpec]):
     arguments = ("groups", "ctx")
 
     @check("SHP-003", needs=("SHP-002",))
-    def test_it_leaves_what_it_is_given(self) -> None:
+    def test_it_does_not_change_its_arguments(self) -> None:
         """Raw rewards stay in the samples, for metrics: return new rewards, and change no argument."""
         before = raw(varied_groups())
         ctx = ShapeContext(rollout_id=3, rewards=before)
@@ -241,7 +241,7 @@ class RewardShaperContract(DecisionContract[RewardShaperSpec]):
         require(before == raw(varied_groups()), "it changed ctx.rewards")
 
     @check("SHP-007", needs=("SHP-002",))
-    def test_it_builds_on_the_shaper_before(self) -> None:
+    def test_it_starts_from_the_previous_rewards(self) -> None:
         """Several shapers run in a chain: start from `ctx.rewards`, not from `sample.reward`."""
         groups = varied_groups()
         other = raw(groups)
@@ -280,7 +280,7 @@ class BatchTransformContract(DecisionContract[BatchTransformSpec]):
     """Finished groups that the transform can read; None: the kit's groups."""
 
     @check("BTR-005", needs=("BTR-001",))
-    def test_it_answers_quickly(self) -> None:
+    def test_a_call_is_fast(self) -> None:
         """It runs in the driver, once per sample: compute little, and read no file and no network."""
         made: Any = self.built()
         (group,) = self.questions()[0]
@@ -341,7 +341,7 @@ class BufferFilterContract(RoleContract[BufferFilterSpec]):
         require(isinstance(built, BufferFilter), f"the factory returned {built!r}, which has no method `select`")
 
     @check("BFL-002", needs=("BFL-001",))
-    def test_a_selection_is_within_what_is_held_and_wanted(self) -> None:
+    def test_a_selection_contains_only_valid_positions(self) -> None:
         """Return at most `want` positions of the given sequence, each once, and drop no selected one.
 
         A position is an index into that sequence; `group.id.draw` counts over the whole run. Groups may have any size
@@ -352,7 +352,7 @@ class BufferFilterContract(RoleContract[BufferFilterSpec]):
             check_selection(returned, plugin=self.registered.plugin, held=len(groups), want=want)
 
     @check("BFL-003", needs=("BFL-001",))
-    def test_the_held_groups_stay_as_they_were(self) -> None:
+    def test_it_does_not_change_its_arguments(self) -> None:
         """A filter chooses and the buffer removes: do not sort, pop or change the arguments."""
         for groups, want in _situations():
             given, before = list(groups), _snapshot(groups)
@@ -361,7 +361,7 @@ class BufferFilterContract(RoleContract[BufferFilterSpec]):
             require(_snapshot(given) == before, "select changed a group")
 
     @check("BFL-004", needs=("BFL-001",))
-    def test_the_same_question_gets_the_same_answer(self) -> None:
+    def test_the_same_arguments_get_the_same_result(self) -> None:
         """A resumed run repeats the call: keep no state, and draw from `setup.seed`."""
         for groups, want in _situations():
             asked = self._build()
@@ -371,7 +371,7 @@ class BufferFilterContract(RoleContract[BufferFilterSpec]):
             require(same, f"asked for {want} of {len(groups)} groups: {first}, then {second}, a new one {fresh}")
 
     @check("BFL-005", needs=("BFL-001",))
-    def test_something_fresh_is_taken(self) -> None:
+    def test_fresh_groups_are_selected(self) -> None:
         """Select something from 64 groups of the current weights with `want = 8`: otherwise training stops."""
         groups = [make_group(FIRST_DRAW + draw, weight_version=VERSION) for draw in range(64)]
         require(len(self._select(groups, 8).take) > 0, "64 fresh groups are held, 8 are wanted, none is taken")

@@ -55,7 +55,7 @@ class EngineContract(SamplingChecks, StreamingChecks, ExtrasChecks):
         require(not left, f"the factory leaves {left.told()}; do that in start()")
 
     @check("ENG-002")
-    def test_it_says_how_it_takes_weights(self) -> None:
+    def test_it_lists_its_transports(self) -> None:
         """`EngineSpec.transports` lists transport names, best first: without one, no trainer can send it weights."""
         transports: tuple[object, ...] = tuple(self.spec.transports)
         require(transports, "transports is empty")
@@ -63,7 +63,7 @@ class EngineContract(SamplingChecks, StreamingChecks, ExtrasChecks):
         require(not wrong, f"transports holds {wrong}; expected names of transports, or ANY_RECEIVER")
 
     @check("ENG-011", needs=("ENG-001",))
-    def test_new_weights_make_the_next_token(self) -> None:
+    def test_new_weights_take_effect_at_once(self) -> None:
         """After `load_weights`, answers have the new version and come from it: flush caches, reload every worker."""
 
         async def use(play: Play, load: Load) -> list[GenerateOutput]:
@@ -79,7 +79,7 @@ class EngineContract(SamplingChecks, StreamingChecks, ExtrasChecks):
         require(old == 0, f"{old} of {len(after)} outputs after the switch have the log-prob of the old weights")
 
     @check("ENG-012", needs=("ENG-001",))
-    def test_new_weights_may_come_while_it_generates(self) -> None:
+    def test_weights_can_be_loaded_during_generation(self) -> None:
         """An asynchronous run loads weights at any time: running requests finish, with either version."""
 
         async def use(play: Play, load: Load) -> list[GenerateOutput | BaseException]:
@@ -92,7 +92,7 @@ class EngineContract(SamplingChecks, StreamingChecks, ExtrasChecks):
         require(not wrong, f"{len(wrong)} of {len(ends)} requests under way ended with {wrong[:1]}")
 
     @check("ENG-013", needs=("ENG-001",))
-    def test_an_abort_returns_what_there_is(self) -> None:
+    def test_an_abort_returns_the_tokens_so_far(self) -> None:
         """Every running request returns at once, with its tokens so far and finish ABORT; the engine stays usable.
 
         If the engine finishes before the abort, set a larger `busy_tokens`.
@@ -118,7 +118,7 @@ class EngineContract(SamplingChecks, StreamingChecks, ExtrasChecks):
         require(after.finish is not FinishReason.ABORT, "a request after abort() was aborted, too")
 
     @check("ENG-014", needs=("ENG-001",))
-    def test_a_cancelled_request_is_not_carried_on(self) -> None:
+    def test_a_cancelled_request_ends(self) -> None:
         """Cancelling `generate` ends its tasks: abort the request on the server by its id, or requests pile up."""
 
         async def use(play: Play) -> tuple[int, int, int]:
@@ -133,7 +133,7 @@ class EngineContract(SamplingChecks, StreamingChecks, ExtrasChecks):
         require(running == 0, f"{running} requests are running {SETTLE_S:g} s after they were cancelled")
 
     @check("ENG-015", needs=("ENG-001",))
-    def test_close_frees_all_and_may_be_called_again(self) -> None:
+    def test_close_frees_everything_and_can_be_repeated(self) -> None:
         """A run always closes its engine, even unstarted or twice: end processes, sockets and tasks."""
         before = held()
 
@@ -158,7 +158,7 @@ class EngineContract(SamplingChecks, StreamingChecks, ExtrasChecks):
         require(not files, f"close() leaves {files.told()}")
 
     @check("ENG-016", needs=("ENG-001", "ENG-015"))
-    def test_a_closed_engine_says_so(self) -> None:
+    def test_requests_to_a_closed_engine_raise_an_error(self) -> None:
         """Running requests and later ones end with a WorkerError when the engine is closed: callers must not hang."""
 
         async def use(play: Play) -> tuple[list[GenerateOutput | BaseException], GenerateOutput | BaseException]:
@@ -173,7 +173,7 @@ class EngineContract(SamplingChecks, StreamingChecks, ExtrasChecks):
         require(isinstance(later, WorkerError), f"generate() after close() ended with {later!r}")
 
     @check("ENG-017", needs=("ENG-001",))
-    def test_a_prompt_that_is_too_long_harms_nobody(self) -> None:
+    def test_a_prompt_that_is_too_long_does_not_affect_other_requests(self) -> None:
         """Return no token and finish LENGTH, or raise a SlimeError with the length; other requests must succeed."""
         if self.too_long is None:
             raise SkipTest("the contract says too_long = None: there is no limit")
@@ -194,7 +194,7 @@ class EngineContract(SamplingChecks, StreamingChecks, ExtrasChecks):
         require(not harmed, f"{len(harmed)} of {len(others)} requests beside it ended with {harmed[:1]}")
 
     @check("ENG-027", needs=("ENG-001", "ENG-011"))
-    def test_weights_that_cannot_be_loaded_change_nothing(self) -> None:
+    def test_invalid_weights_are_rejected_and_change_nothing(self) -> None:
         """A publication may be incomplete or of another model: raise, and keep serving the old version.
 
         An engine that loads only the tensors it finds returns garbage under a valid version. See `spoilt`.
@@ -223,7 +223,7 @@ class EngineContract(SamplingChecks, StreamingChecks, ExtrasChecks):
         require(apart < SAME_LOG_PROB, f"load_weights(1) raised, and a log-prob after it is {apart:g} from version 0")
 
     @check("ENG-028", needs=("ENG-001", "ENG-013"))
-    def test_a_request_that_is_on_its_way_is_aborted_too(self) -> None:
+    def test_an_abort_covers_requests_just_sent(self) -> None:
         """`abort` covers all earlier requests, even ones still on their way to the server: do not serve them later.
 
         Repeat the abort until none is left, or drop a request before it is sent.

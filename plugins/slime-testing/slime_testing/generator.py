@@ -181,14 +181,14 @@ class GeneratorContract(RoleContract[GeneratorSpec]):
         check_generated(self._run(self._engine(), asked), plugin=self.registered.plugin, sample=asked)
 
     @check("GEN-003", needs=("GEN-002",))
-    def test_the_response_is_what_the_engine_sampled(self) -> None:
+    def test_the_response_contains_the_sampled_tokens(self) -> None:
         """Train on the engine's ids, log-probs and weight version unchanged: never encode the text again."""
         engine = self._engine()
         for sample in self._run(engine, self._pending()):
             require_as_answered(sample, engine.calls)
 
     @check("GEN-004", needs=("GEN-002",))
-    def test_the_prompt_comes_before_the_response(self) -> None:
+    def test_tokens_start_with_the_prompt(self) -> None:
         """`sample.tokens` starts with the prompt's ids: without them the trainer has another context."""
         engine = self._engine()
         for sample in self._run(engine, self._pending()):
@@ -197,7 +197,7 @@ class GeneratorContract(RoleContract[GeneratorSpec]):
             require(started, "tokens do not start with the prompt of any request to the engine")
 
     @check("GEN-005", needs=("GEN-002",))
-    def test_the_token_budget_is_kept(self) -> None:
+    def test_the_response_stays_within_the_token_budget(self) -> None:
         """`ctx.sampling.max_new_tokens` limits the whole response: give each later turn only the rest."""
         engine = self._engine(finish=FinishReason.LENGTH, sampling=SamplingParams(MAX_NEW_TOKENS))
         for sample in self._run(engine, self._pending()):
@@ -206,7 +206,7 @@ class GeneratorContract(RoleContract[GeneratorSpec]):
             require(sample.status is Status.TRUNCATED, f"the budget ended the response, its status is {sample.status}")
 
     @check("GEN-006", needs=("GEN-002", "GEN-012"))
-    def test_an_abort_is_reported(self) -> None:
+    def test_an_aborted_sample_has_the_status_aborted(self) -> None:
         """Finish ABORT means that the run needs the engine: stop, and return the tokens so far with Status.ABORTED."""
         for turn in self._each_turn():
             returned = self._run(self._engine(finish=FinishReason.ABORT, from_turn=turn), self._pending())
@@ -215,7 +215,7 @@ class GeneratorContract(RoleContract[GeneratorSpec]):
             require(any(aborted) if turn else all(aborted), told)
 
     @check("GEN-007", needs=("GEN-002",))
-    def test_samples_generated_at_once_do_not_mix(self) -> None:
+    def test_concurrent_samples_do_not_mix(self) -> None:
         """A rollout runs hundreds of samples on one generator: keep a sample's data in local variables."""
         engine = self._engine()
         asked = [self._pending(number % 2) for number in range(16)]
@@ -232,7 +232,7 @@ class GeneratorContract(RoleContract[GeneratorSpec]):
             require(found == alone, "a sample generated among others differs from the same one generated alone")
 
     @check("GEN-008", needs=("GEN-002",))
-    def test_nothing_is_left_behind_when_the_engine_fails(self) -> None:
+    def test_no_task_is_left_when_the_engine_fails(self) -> None:
         """Raise, or return FAILED samples; in both cases end all tasks that were started (`asyncio.TaskGroup`).
 
         Client connections to a server from the generator's `start` do not count.
@@ -246,7 +246,7 @@ class GeneratorContract(RoleContract[GeneratorSpec]):
             require(pending == 0, f"{pending} tasks are still running after request {turn + 1} failed")
 
     @check("GEN-009", needs=("GEN-002",))
-    def test_the_prompt_stays_as_it_was_drawn(self) -> None:
+    def test_the_prompt_and_label_are_not_changed(self) -> None:
         """Rewards and the sample store read `prompt` and `label` as the row has them: edit a copy of the text."""
         asked = self._pending()
         for sample in self._run(self._engine(), copy.deepcopy(asked)):
@@ -254,7 +254,7 @@ class GeneratorContract(RoleContract[GeneratorSpec]):
             require(not changed, f"it changed {', '.join(changed)} of the sample")
 
     @check("GEN-010", needs=("GEN-002",))
-    def test_all_that_it_returns_is_of_one_rollout(self) -> None:
+    def test_all_returned_samples_have_the_same_rollout_id(self) -> None:
         """All samples of one call share the `rollout_id` of their input: copy it, do not create one."""
         asked = self._pending()
         for sample in self._run(self._engine(), copy.deepcopy(asked)):
@@ -262,14 +262,14 @@ class GeneratorContract(RoleContract[GeneratorSpec]):
             require(same, f"rollout_id was {asked.rollout_id}, a returned sample says {sample.rollout_id}")
 
     @check("GEN-011", needs=("GEN-002",))
-    def test_it_can_be_cancelled(self) -> None:
+    def test_a_call_can_be_cancelled(self) -> None:
         """Ctrl-C and timeouts cancel the call: re-raise `asyncio.CancelledError`, or do not catch it at all."""
         for turn in self._each_turn():
             act = self._act(lambda: self._engine(delay_s=0.1, from_turn=turn))  # noqa: B023  # called in this iteration
             require(not refuses_cancellation(act), "one second after task.cancel() the call was not cancelled")
 
     @check("GEN-012", needs=("GEN-002",))
-    def test_an_abort_ends_it(self) -> None:
+    def test_an_abort_ends_the_call(self) -> None:
         """After finish ABORT the run needs the engine for other work: return at once, without another request."""
         for turn in self._each_turn():
             engine = self._engine(finish=FinishReason.ABORT, from_turn=turn)
@@ -281,7 +281,7 @@ class GeneratorContract(RoleContract[GeneratorSpec]):
             require(pending == 0, f"{pending} tasks are still running after the engine aborted")
 
     @check("GEN-013", needs=("GEN-003",))
-    def test_what_is_not_trained_on_has_no_log_prob(self) -> None:
+    def test_masked_tokens_have_log_prob_zero(self) -> None:
         """Tokens of tools and environments have mask 0 and log-prob 0.0: `append_response_tokens(trainable=False)`."""
         for sample in self._run(self._engine(), self._pending()):
             pairs = zip(sample.loss_mask or (), sample.rollout_log_probs or (), strict=True)
@@ -289,7 +289,7 @@ class GeneratorContract(RoleContract[GeneratorSpec]):
             require(not wrong, f"tokens that are not trained on have log-probs {wrong[:3]}; expected 0.0")
 
     @check("GEN-014", needs=("GEN-002", "GEN-008"))
-    def test_a_retry_leaves_no_trace(self) -> None:
+    def test_a_retried_request_does_not_change_the_sample(self) -> None:
         """A retry leaves the samples as if no request had failed: append tokens only after the answer has arrived."""
         expected = self._run(self._engine(), self._pending())
         for turn in self._each_turn():
@@ -307,7 +307,7 @@ class GeneratorContract(RoleContract[GeneratorSpec]):
                 require(same, "after a retry the sample's tokens are others than without one")
 
     @check("GEN-015", needs=("GEN-001",))
-    def test_the_event_loop_goes_on(self) -> None:
+    def test_it_does_not_block_the_event_loop(self) -> None:
         """Other samples wait while a generator computes: `await` tools; use `asyncio.to_thread` for blocking calls."""
         if stall := blocks(self._act(self._engine), BLOCK_S, self._opened):
             raise AssertionError(stall)
@@ -319,7 +319,7 @@ class GeneratorContract(RoleContract[GeneratorSpec]):
         require(not left, f"{left} are still there")
 
     @check("GEN-017", needs=("GEN-002",))
-    def test_it_samples_as_the_run_says(self) -> None:
+    def test_it_uses_the_sampling_settings_of_the_run(self) -> None:
         """The trainer computes log-probs at the run's temperature: change only the budget in `ctx.sampling`."""
         budget = self._engine().sampling.max_new_tokens
         sampling = SamplingParams(budget, temperature=0.7, top_p=0.9, top_k=40)
@@ -332,14 +332,14 @@ class GeneratorContract(RoleContract[GeneratorSpec]):
             require(used == sampling, f"the run samples with {sampling}; the engine was asked with {request.sampling}")
 
     @check("GEN-018", needs=("GEN-002",))
-    def test_it_evaluates_too(self) -> None:
+    def test_it_works_in_evaluation(self) -> None:
         """With `ctx.evaluation` the same generator must finish its samples as in training."""
         asked, ctx = self._pending(), dataclasses.replace(self._engine().context(None), evaluation=True)
         returned = asyncio.run(lived(self._build(), asked, ctx))
         check_generated(returned, plugin=self.registered.plugin, sample=asked)
 
     @check("GEN-019", needs=("GEN-002",))
-    def test_calls_made_at_once_have_names(self) -> None:
+    def test_concurrent_requests_have_names(self) -> None:
         """Seeds follow from the names of requests, not from their random order: pass `turn=` to simultaneous ones."""
         engine = self._engine()
         self._run(engine, self._pending())
@@ -349,7 +349,7 @@ class GeneratorContract(RoleContract[GeneratorSpec]):
         require(len(set(named)) == len(named), f"two calls have one name: {sorted(named)}")
 
     @check("GEN-020", needs=("GEN-002",))
-    def test_nothing_outlives_its_close(self) -> None:
+    def test_close_ends_everything(self) -> None:
         """`close` ends all that `start` began: tasks, threads, processes, files and sockets. Another run may follow."""
         if not isinstance(self._build(), StartsAndStops):
             raise SkipTest("it has no start and close")
@@ -366,7 +366,7 @@ class GeneratorContract(RoleContract[GeneratorSpec]):
         require(not left, f"{left}, each with its start and close, are still there")
 
     @check("GEN-021", needs=("GEN-008",))
-    def test_a_failed_sample_says_why(self) -> None:
+    def test_a_failed_sample_has_a_reason(self) -> None:
         """Set `failure_reason` of FAILED samples: they are counted by it, and users see nothing else."""
         try:
             returned = self._run(self._engine(error=ConnectionError("the engine is gone")), self._pending())
@@ -376,7 +376,7 @@ class GeneratorContract(RoleContract[GeneratorSpec]):
         require(not silent, "a FAILED sample has no failure_reason")
 
     @check("GEN-022", needs=("GEN-002",))
-    def test_it_makes_no_more_calls_than_it_may(self) -> None:
+    def test_it_respects_the_turn_limit(self) -> None:
         """`ctx.max_turns` limits the requests of a sample: stop there, and return the tokens so far."""
         for limit in range(1, max(2, len(self._turns()))):
             engine = self._engine(max_turns=limit)
@@ -387,7 +387,7 @@ class GeneratorContract(RoleContract[GeneratorSpec]):
                 raise AssertionError(told) from None
 
     @check("GEN-023", needs=("GEN-003",))
-    def test_the_weights_of_every_token_are_told_as_they_are(self) -> None:
+    def test_weight_versions_are_recorded_per_token(self) -> None:
         """An answer may have several weight versions: `append_response_tokens(output=...)` records each token's."""
         engine = self._engine(older_version=6)
         for sample in self._run(engine, self._pending()):
@@ -401,14 +401,14 @@ class GeneratorContract(RoleContract[GeneratorSpec]):
                 )
 
     @check("GEN-024", needs=("GEN-002",))
-    def test_an_execution_has_one_main_sample(self) -> None:
+    def test_a_call_has_at_most_one_main_sample(self) -> None:
         """Rewards apply to the sample with `metadata["main"]`: if a call returns several samples, mark one."""
         returned = self._run(self._engine(), self._pending())
         marked = sum(each.metadata.get("main") is True for each in returned)
         require(marked <= 1, f"{marked} of {len(returned)} samples are marked as the main one")
 
     @check("GEN-025", needs=("GEN-002",), decisive=True)
-    def test_it_makes_the_turns_that_its_author_says(self) -> None:
+    def test_each_scripted_answer_leads_to_a_turn(self) -> None:
         """Faults after a tool's answer appear only in later turns: set `answers`; each must lead to a request.
 
         Skipped for a generator that makes one request with any answers.
@@ -418,7 +418,7 @@ class GeneratorContract(RoleContract[GeneratorSpec]):
         require(turns >= len(self.answers), told)
 
     @check("GEN-026", needs=("GEN-003", "GEN-004"))
-    def test_every_answer_stands_after_the_prompt_that_it_answers(self) -> None:
+    def test_every_answer_follows_its_own_prompt(self) -> None:
         """Put tool output and all other text that the engine saw into `sample.tokens`, in order.
 
         If a later turn shows the engine another context, return that turn as a separate sample.
@@ -428,7 +428,7 @@ class GeneratorContract(RoleContract[GeneratorSpec]):
             require_in_context(sample, engine.calls)
 
     @check("GEN-027", needs=("GEN-003", "GEN-005"))
-    def test_the_token_budget_is_that_of_all_turns(self) -> None:
+    def test_all_turns_share_the_token_budget(self) -> None:
         """Ask each later turn for the rest, `max_new_tokens` less the response so far; finish with TRUNCATED."""
         turns = self._several_turns()
         for turn in turns[1:TURNS]:
@@ -448,7 +448,7 @@ class GeneratorContract(RoleContract[GeneratorSpec]):
             require(cut, f"the budget ended turn {turn.request + 1}, the status is {returned[-1].status}")
 
     @check("GEN-028", needs=("GEN-011",))
-    def test_a_cancelled_sample_takes_its_request_along(self) -> None:
+    def test_cancelling_a_sample_cancels_its_request(self) -> None:
         """A cancelled sample's request must not keep the engine busy: `await ctx.generate` itself, unshielded."""
         for turn in self._each_turn():
             engine = self._engine(delay_s=2 * CANCEL_S, from_turn=turn)
@@ -456,7 +456,7 @@ class GeneratorContract(RoleContract[GeneratorSpec]):
             require(not left, f"the sample was cancelled, and request {turn + 1} goes on")
 
     @check("GEN-029", needs=("GEN-002",))
-    def test_a_call_changes_nothing_that_others_use(self) -> None:
+    def test_a_call_changes_no_global_state(self) -> None:
         """Driver and plugins share the process: do not seed `random`, replace functions or change global settings."""
         self._require_nothing_changed(self._act(self._engine))
 

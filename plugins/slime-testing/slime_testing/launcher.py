@@ -181,7 +181,7 @@ class LauncherContract(RoleContract[LauncherSpec]):
         require(not found, f"{' and '.join(found)} must be `async def`")
 
     @check("LCH-002", needs=("LCH-001",))
-    def test_workers_are_processes_that_know_their_place(self) -> None:
+    def test_workers_are_separate_processes_in_rank_order(self) -> None:
         """Each worker is `Class(rank, size, **arguments)` in a separate process; answers come in rank order."""
 
         async def play(group: WorkerGroup) -> list[object]:
@@ -207,19 +207,19 @@ class LauncherContract(RoleContract[LauncherSpec]):
         require(one == 132, f"call_one(1, ...) came back as {one}; expected 132")
 
     @check("LCH-004", needs=("LCH-002",))
-    def test_what_a_worker_raises_arrives_with_its_traceback(self) -> None:
+    def test_errors_of_workers_include_the_traceback(self) -> None:
         """Raise `WorkerError` with the worker's traceback: the driver's does not show what went wrong."""
         text = self._fails(lambda group: group.call("fail", ["of no use", "of no use"]), "a worker that raised")
         for part in ("RuntimeError", "of no use", "launched.py"):
             require(part in text, f"{part!r} is not in the error:\n{text}")
 
     @check("LCH-005", needs=("LCH-002",))
-    def test_a_worker_that_dies_is_noticed(self) -> None:
+    def test_a_worker_that_dies_fails_the_call(self) -> None:
         """A dead process never answers: watch it, and raise `WorkerError` at once."""
         self._fails(lambda group: group.call("die", [3, 3]), "workers that ended without a word")
 
     @check("LCH-006", needs=("LCH-002",))
-    def test_a_late_answer_is_not_waited_for(self) -> None:
+    def test_a_call_ends_at_its_timeout(self) -> None:
         """The run relies on `timeout_s`: raise `WorkerError` when it is over, even if the worker still runs."""
         late = self.limit_s + NAP_S
         began = time.monotonic()
@@ -237,7 +237,7 @@ class LauncherContract(RoleContract[LauncherSpec]):
         require("cannot start at -1" in (text := self._with(start)), f"the worker's reason is not in it:\n{text}")
 
     @check("LCH-008", needs=("LCH-002",))
-    def test_closing_ends_every_process(self) -> None:
+    def test_close_ends_every_process(self) -> None:
         """`close` may come twice, and while workers are busy; no worker may be left afterwards."""
         if not self.local:
             raise SkipTest("the contract says local = False")
@@ -260,7 +260,7 @@ class LauncherContract(RoleContract[LauncherSpec]):
         require(not left, f"after close() processes {left} are still there")
 
     @check("LCH-009", needs=("LCH-002",))
-    def test_the_event_loop_goes_on(self) -> None:
+    def test_it_does_not_block_the_event_loop(self) -> None:
         """The run awaits answers: starting and calling workers must not block the event loop."""
 
         async def act() -> None:
@@ -272,7 +272,7 @@ class LauncherContract(RoleContract[LauncherSpec]):
             raise AssertionError(stall)
 
     @check("LCH-010", needs=("LCH-001",))
-    def test_needs_that_cannot_be_met_fail_at_once(self) -> None:
+    def test_missing_resources_fail_the_start(self) -> None:
         """Waiting for resources that do not exist looks like a hang: raise `ConfigError` with the existing ones."""
 
         async def start(launcher: Launcher, scratch: Path) -> str:
@@ -286,7 +286,7 @@ class LauncherContract(RoleContract[LauncherSpec]):
         require(NOWHERE in (text := self._with(start)), f"what is missing is not named:\n{text}")
 
     @check("LCH-011", needs=("LCH-002",))
-    def test_the_environment_of_the_group_arrives(self) -> None:
+    def test_workers_get_the_environment_variables(self) -> None:
         """Set `spec.environment` before the worker imports anything."""
 
         async def play(group: WorkerGroup) -> list[object]:
@@ -296,7 +296,7 @@ class LauncherContract(RoleContract[LauncherSpec]):
         require(told == ["here"] * SIZE, f"{VARIABLE} is {told} in the workers; expected 'here'")
 
     @check("LCH-012", needs=("LCH-002",))
-    def test_workers_know_their_places(self) -> None:
+    def test_workers_receive_their_place(self) -> None:
         """Pass `place` to each worker, and list the same in `group.places`: ranks rendezvous at rank 0's `meeting`."""
 
         async def play(group: WorkerGroup) -> tuple[list[Place], list[object]]:
@@ -311,7 +311,7 @@ class LauncherContract(RoleContract[LauncherSpec]):
         require({each.rendezvous for each in places} == {first}, f"expected all to meet at {first}, got {places}")
 
     @check("LCH-013", needs=("LCH-005",))
-    def test_a_worker_that_dies_between_calls_is_noticed(self) -> None:
+    def test_watch_detects_a_worker_that_dies_between_calls(self) -> None:
         """`group.watch()` raises `WorkerError` then: the run must know before its next call."""
 
         async def dies(group: WorkerGroup) -> None:
@@ -322,14 +322,14 @@ class LauncherContract(RoleContract[LauncherSpec]):
         self._fails(dies, "watch() of a group of which a worker died")
 
     @check("LCH-014", needs=("LCH-005", "LCH-008"))
-    def test_what_workers_have_started_ends_with_them(self) -> None:
+    def test_child_processes_end_with_their_worker(self) -> None:
         """A server that a worker started must end with it, even after a crash: end the worker's process group."""
         for how in ("die", "close"):
             if left := self._run(partial(self._left, how)):
                 raise AssertionError(f"processes {left} of workers are still there after {how}")
 
     @check("LCH-015", needs=("LCH-014",))
-    def test_nothing_outlives_a_driver_that_is_killed(self) -> None:
+    def test_workers_end_when_the_driver_is_killed(self) -> None:
         """After SIGKILL the driver closes nothing: workers must detect its end, and stop with all their children."""
         if not self.local:
             raise SkipTest("the contract says local = False")
@@ -342,7 +342,7 @@ class LauncherContract(RoleContract[LauncherSpec]):
         require(not left, f"processes {left} outlived a driver that was killed")
 
     @check("LCH-016", needs=("LCH-003",))
-    def test_large_arguments_and_results_pass(self) -> None:
+    def test_large_arguments_and_results_are_supported(self) -> None:
         """Batches and states are large: accept 50 MB of arguments and 100 MB of results."""
 
         async def play(group: WorkerGroup) -> object:
@@ -351,7 +351,7 @@ class LauncherContract(RoleContract[LauncherSpec]):
         require(self._run(play) == b"xx" * LARGE, f"{LARGE} bytes, sent to be doubled, came back as something else")
 
     @check("LCH-017", needs=("LCH-002",))
-    def test_what_workers_print_is_in_a_log_and_not_on_the_drivers_terminal(self) -> None:
+    def test_worker_output_goes_to_a_log_file(self) -> None:
         """Write workers' output to a file under `setup.scratch`: the driver's terminal shows the run's progress."""
 
         async def play(group: WorkerGroup) -> None:
@@ -364,7 +364,7 @@ class LauncherContract(RoleContract[LauncherSpec]):
         require(logs, f"what a worker printed is in no file under {scratch}")
 
     @check("LCH-018", needs=("LCH-008",))
-    def test_workers_are_closed_before_they_end(self) -> None:
+    def test_close_is_called_on_every_worker(self) -> None:
         """Call the worker's `close` if it has one, so that it can stop a server or finish a file."""
         if not self.local:
             raise SkipTest("the contract says local = False")
@@ -378,7 +378,7 @@ class LauncherContract(RoleContract[LauncherSpec]):
         require(found == ["closed-0", "closed-1"], f"`close` was called on {found or 'no worker'}; expected both")
 
     @check("LCH-019", needs=("LCH-002",))
-    def test_workers_are_in_the_drivers_folder(self) -> None:
+    def test_workers_use_the_drivers_working_directory(self) -> None:
         """Run files may have relative paths: start workers in the driver's working directory, under the same path."""
 
         async def play(group: WorkerGroup) -> list[object]:
@@ -388,7 +388,7 @@ class LauncherContract(RoleContract[LauncherSpec]):
         require(folders == [str(Path.cwd())] * SIZE, f"workers are in {folders}; expected {Path.cwd()} for both")
 
     @check("LCH-020", needs=("LCH-003",))
-    def test_it_is_told_which_workers_have_not_answered(self) -> None:
+    def test_unanswered_lists_the_busy_workers(self) -> None:
         """`unanswered()` names exactly the ranks that are busy with a call; a stalled run shows them.
 
         Add what is known of each rank: its process, its node.

@@ -86,7 +86,7 @@ class PluginPackageContract(Contract):
         require(not found["printed"], f"importing it printed {found['printed'][:80]!r}")
 
     @check("PKG-004")
-    def test_it_requires_a_bounded_core(self) -> None:
+    def test_it_bounds_the_core_version(self) -> None:
         """Require `slime-core>=0.1,<0.2`: the next series may change the plugin API, and PyPI has another 0.0.1."""
         self._require_packaged()
         needs = importlib.metadata.requires(self.dist) or []
@@ -130,7 +130,7 @@ class PluginPackageContract(Contract):
         require(not missing, f"the README does not name {', '.join(missing)}")
 
     @check("PKG-008", needs=("PKG-009",))
-    def test_importing_it_does_nothing_else(self) -> None:
+    def test_importing_it_has_no_side_effects(self) -> None:
         """Every command and worker imports the plugin: write, connect, start and change nothing before a factory runs.
 
         Side effects of importing another package count too: import it in the factory.
@@ -139,14 +139,14 @@ class PluginPackageContract(Contract):
         require(not effects, f"importing it {'; it '.join(effects)}")
 
     @check("PKG-009")
-    def test_importing_it_is_quick(self) -> None:
+    def test_importing_it_is_fast(self) -> None:
         """`slime --help` and every worker wait for the import: move slow work into the factory."""
         cpu_s = self._probed["cpu_s"]
         require(cpu_s < HANG_S, f"importing it had not ended after {HANG_S:g} s")
         require(cpu_s < IMPORT_S, f"importing it took {cpu_s:.1f} s of CPU; {IMPORT_S:g} s are too long already")
 
     @check("PKG-010", needs=("PKG-002",))
-    def test_secrets_are_secret(self) -> None:
+    def test_secrets_have_a_secret_type(self) -> None:
         """Settings are printed and saved: make keys, tokens and passwords a `pydantic.SecretStr` (`$env:NAME`)."""
         for registered in self._choices():
             for key, info in registered.spec.model.model_fields.items():
@@ -158,7 +158,7 @@ class PluginPackageContract(Contract):
                 )
 
     @check("PKG-011", needs=("PKG-002",))
-    def test_unknown_settings_are_refused(self) -> None:
+    def test_unknown_settings_are_rejected(self) -> None:
         """A typo in a run file must be an error: inherit `slime_core.Settings`, and do not change `extra`."""
         for registered in self._choices():
             try:
@@ -170,13 +170,13 @@ class PluginPackageContract(Contract):
             require(refused, f"{registered.qualified}: settings take a key that no field has")
 
     @check("PKG-012", needs=("PKG-002",))
-    def test_it_offers_the_same_every_time(self) -> None:
+    def test_it_lists_the_same_choices_every_time(self) -> None:
         """Driver and workers list the choices separately and must agree: yield the same specs at every call."""
         once, again = ([(each.qualified, each.spec.role) for each in self._choices()] for _ in range(2))
         require(once == again, f"asked twice, it offers {once}, then {again}")
 
     @check("PKG-013", needs=("PKG-002",))
-    def test_its_keys_are_its_own(self) -> None:
+    def test_its_keys_do_not_conflict(self) -> None:
         """A flat key is a setting of the choice, and not a run-wide key; a foreign name is not a key of slime."""
         for registered in self._choices():
             missing = [key for key in registered.spec.flat_names if key not in registered.spec.model.model_fields]
@@ -190,7 +190,7 @@ class PluginPackageContract(Contract):
             require(not ours, f"{name.name} is a name from elsewhere, and a key of ours: it would never be told")
 
     @check("PKG-014", needs=("PKG-002",))
-    def test_its_names_are_its_own(self) -> None:
+    def test_its_names_do_not_conflict(self) -> None:
         """Two choices of one name force `PLUGIN/NAME` in every run file: use no name that comes with slime.
 
         Give a choice that wraps or replaces another one a different name, such as `math_strict`.
@@ -203,7 +203,7 @@ class PluginPackageContract(Contract):
             require(owner == registered.dist, f"{role} {name!r} is the name of a choice of {owner}; take another one")
 
     @check("PKG-015", needs=("PKG-002",))
-    def test_the_contracts_that_it_offers_are_of_its_choices(self) -> None:
+    def test_its_contracts_belong_to_its_choices(self) -> None:
         """An entry of the group `slime.contracts` is named ROLE.NAME, and is a subclass of the role's contract.
 
         The kit judges the choice with this contract. If the entry is invalid, the kit lacks the author's settings.

@@ -125,7 +125,7 @@ class ScorerContract(RoleContract[SpecT], Generic[SpecT]):
 Scorer = ScorerContract[RewardSpec] | ScorerContract[GroupRewardSpec]
 
 
-def test_it_leaves_the_samples_as_they_were(self: Scorer) -> None:
+def test_it_does_not_change_the_samples(self: Scorer) -> None:
     """Other rewards and the trainer read the same samples: change and sort nothing (use `copy.deepcopy`)."""
     for samples in self._usable():
         given = copy.deepcopy(samples)
@@ -137,7 +137,7 @@ def test_it_leaves_the_samples_as_they_were(self: Scorer) -> None:
         require(not changed, f"the reward changed {', '.join(changed)} of a sample")
 
 
-def test_the_same_samples_get_the_same_answer(self: Scorer) -> None:
+def test_the_same_samples_get_the_same_verdict(self: Scorer) -> None:
     """Draw only from `ctx.seed`; keep no state between calls. If verdicts must vary, set `deterministic = False`."""
     self._require_deterministic()
     scorer, samples = self.isolated(), self._usable()[0]
@@ -149,7 +149,7 @@ def test_the_same_samples_get_the_same_answer(self: Scorer) -> None:
     require(all(each == answers[0] for each in answers), f"four calls, different answers: {answers}")
 
 
-def test_samples_scored_at_once_do_not_mix(self: Scorer) -> None:
+def test_concurrent_calls_do_not_mix(self: Scorer) -> None:
     """A rollout scores hundreds of samples at once: keep a call's data in local variables."""
     self._require_deterministic()
     scorer, groups = self.isolated(), self._usable()
@@ -163,7 +163,7 @@ def test_samples_scored_at_once_do_not_mix(self: Scorer) -> None:
     require(differing == 0, f"{differing} of {len(expected)} answers differ from those given one by one")
 
 
-def test_the_event_loop_goes_on(self: Scorer) -> None:
+def test_it_does_not_block_the_event_loop(self: Scorer) -> None:
     """All other samples wait while a reward computes: `await` I/O, and use `def` for computations.
 
     A plain `def` runs in a worker process, which is killed at its time limit.
@@ -174,7 +174,7 @@ def test_the_event_loop_goes_on(self: Scorer) -> None:
             raise AssertionError(stall)
 
 
-def test_it_works_off_the_main_thread(self: Scorer) -> None:
+def test_it_works_outside_the_main_thread(self: Scorer) -> None:
     """Event loops also run in other threads: `signal.alarm` and signal handlers do not work there."""
     samples = self._usable()[0]
     expected = self._answer(samples)
@@ -185,7 +185,7 @@ def test_it_works_off_the_main_thread(self: Scorer) -> None:
     require(not self.deterministic or found == expected, f"in another thread it answered {found}, not {expected}")
 
 
-def test_hostile_responses_are_scored_like_any_other(self: Scorer) -> None:
+def test_it_handles_hostile_responses(self: Scorer) -> None:
     """A policy in training may write anything: bound lengths and depths, and do not evaluate text."""
     hostile, limit_s = self._hostile(), self.spec.timeout_s
     # One fork runs all responses; only if it does not return, one fork per response shows which is at fault.
@@ -211,14 +211,14 @@ def _answer_all(self: Scorer, groups: Iterable[list[Sample]]) -> None:
             self._answer(samples)
 
 
-def test_it_can_be_cancelled(self: Scorer) -> None:
+def test_a_call_can_be_cancelled(self: Scorer) -> None:
     """Ctrl-C and timeouts cancel the call: re-raise `asyncio.CancelledError`, or do not catch it at all."""
     self._require_on_the_loop()
     refuses = refuses_cancellation(self._act())
     require(not refuses, "one second after task.cancel() the call was not cancelled")
 
 
-def test_a_failure_is_not_a_score(self: Scorer) -> None:
+def test_an_error_gets_no_score(self: Scorer) -> None:
     """Raise errors, or return `Unscored(reason)`: `except Exception: return Score(0.0)` hides every bug."""
     for name in INJECTED:
         samples = [spied(sample, broken=(name,)) for sample in self._usable()[0]]
@@ -235,7 +235,7 @@ def _all_scores(returned: object) -> bool:
     return all(isinstance(each, Score) for each in answers)
 
 
-def test_a_refused_connection_is_not_a_score(self: Scorer) -> None:
+def test_a_refused_connection_gets_no_score(self: Scorer) -> None:
     """If the judge is unreachable, raise the error or return `Unscored(reason, retryable=True)`."""
     samples = self._usable()[0]
     with refused_network() as attempts:
@@ -256,7 +256,7 @@ def test_calls_leave_nothing_running(self: Scorer) -> None:
     require(not left, f"{left} are still there")
 
 
-def test_calls_keep_no_memory(self: Scorer) -> None:
+def test_calls_do_not_leak_memory(self: Scorer) -> None:
     """A run scores millions of samples: bound caches (`lru_cache(maxsize=64)`), and keep no samples."""
     scorer, given, number = self.built(), self._groups()[0], 0
 
@@ -271,10 +271,10 @@ def test_calls_keep_no_memory(self: Scorer) -> None:
     require(kept < LEAK_BYTES, f"each call keeps {kept / 1024:.0f} KiB")
 
 
-def test_calls_leave_nothing_behind(self: Scorer) -> None:
+def test_calls_leak_no_resources(self: Scorer) -> None:
     """A run makes thousands of calls: wait for processes and threads, bound caches, and keep no samples."""
     test_calls_leave_nothing_running(self)
-    test_calls_keep_no_memory(self)
+    test_calls_do_not_leak_memory(self)
 
 
 def test_it_prints_nothing(self: Scorer) -> None:
@@ -283,7 +283,7 @@ def test_it_prints_nothing(self: Scorer) -> None:
     require(not text, f"it printed {text[:80]!r}")
 
 
-def test_a_call_changes_nothing_that_others_use(self: Scorer) -> None:
+def test_a_call_changes_no_global_state(self: Scorer) -> None:
     """Driver and plugins share the process: do not seed `random`, replace functions or change global settings."""
     self._require_on_the_loop()
     self._require_nothing_changed(self._act())
@@ -310,13 +310,13 @@ class RewardContract(ScorerContract[RewardSpec]):
         self.isolated()
 
     @check("REW-002", needs=("REW-001", "REW-007", "REW-017"))
-    def test_it_answers_with_a_verdict(self) -> None:
+    def test_it_returns_a_verdict(self) -> None:
         """Return a float, `Score(value)`, `Unscored(reason)` or `NotApplicable()`, and nothing else."""
         for samples in self._usable():
             self._answer(samples)
 
     @check("REW-004", needs=("REW-002",), decisive=True)
-    def test_it_likes_the_good_sample_better(self) -> None:
+    def test_the_good_sample_scores_higher(self) -> None:
         """A reward that does not distinguish the two samples teaches nothing, or the opposite."""
         if self.automatic and not (self.good and self.bad):
             raise SkipTest(self._said_of_the_kit())
@@ -326,7 +326,7 @@ class RewardContract(ScorerContract[RewardSpec]):
         require(ordered, f"the good sample got {good}, the bad one {bad}")
 
     @check("REW-011", needs=("REW-002",))
-    def test_a_missing_label_is_not_a_wrong_answer(self) -> None:
+    def test_a_missing_label_gets_no_score(self) -> None:
         """Return `Unscored(reason)` without a gold answer: a zero would punish the model for a fault of the data.
 
         If the reward reads the label but does not need it, set `needs_label = False`.
@@ -341,7 +341,7 @@ class RewardContract(ScorerContract[RewardSpec]):
         require(not isinstance(returned, Score), f"label None was scored: {returned}; expected Unscored(reason)")
 
     @check("REW-014", needs=("REW-009",))
-    def test_a_verdict_is_small(self) -> None:
+    def test_reasons_and_component_names_are_short(self) -> None:
         """Reasons and component names become metrics: keep them short and few, and never use the response."""
         for samples in (*self._usable(), *self._hostile().values()):
             match self._answer(samples)[0]:
@@ -355,7 +355,7 @@ class RewardContract(ScorerContract[RewardSpec]):
                     pass
 
     @check("REW-017", needs=("REW-001", "REW-007"))
-    def test_it_reads_the_fields_that_its_spec_names(self) -> None:
+    def test_it_reads_only_the_declared_fields(self) -> None:
         """In a worker process a sample has only the fields in `spec.fields`: name all fields that you read."""
         if self._on_the_loop():
             raise SkipTest("it runs on the event loop, so it has every field")
@@ -406,14 +406,14 @@ class GroupRewardContract(ScorerContract[GroupRewardSpec]):
         self.isolated()
 
     @check("GRW-002", needs=("GRW-001", "GRW-006"))
-    def test_it_answers_with_one_verdict_a_sample(self) -> None:
+    def test_it_returns_one_verdict_per_sample(self) -> None:
         """Return a list of `Score`, `Unscored` or `NotApplicable`, one per sample, for groups of every size."""
         (samples,) = self._usable()
         for group in (samples, samples[:1], [*samples, *samples]):
             self._answer(group)
 
     @check("GRW-016", needs=("GRW-002",), decisive=True)
-    def test_it_scores_something(self) -> None:
+    def test_it_scores_at_least_one_sample(self) -> None:
         """A group without scores is not trained on: return `Unscored` only for samples that cannot be judged."""
         answers = self._answer(self._usable()[0])
         if any(isinstance(each, Score) for each in answers):
@@ -424,7 +424,7 @@ class GroupRewardContract(ScorerContract[GroupRewardSpec]):
         require(False, told)
 
     @check("GRW-005", needs=("GRW-002", "GRW-004"))
-    def test_a_verdict_follows_its_sample(self) -> None:
+    def test_verdicts_do_not_depend_on_the_order_of_samples(self) -> None:
         """Return verdicts in the samples' order, which is arbitrary. If it must count, set `order_matters = True`."""
         self._require_deterministic()
         if self.order_matters:
@@ -449,20 +449,20 @@ class GroupRewardContract(ScorerContract[GroupRewardSpec]):
 
 
 _NUMBERS: Mapping[Callable[[Scorer], None], Sequence[str]] = {
-    test_it_leaves_the_samples_as_they_were: ("REW-003 REW-002", "GRW-003 GRW-002"),
-    test_the_same_samples_get_the_same_answer: ("REW-005 REW-002", "GRW-004 GRW-002"),
-    test_samples_scored_at_once_do_not_mix: ("REW-006 REW-002 REW-005", "GRW-007 GRW-002 GRW-004"),
-    test_the_event_loop_goes_on: ("REW-007 REW-001", "GRW-006 GRW-001"),
-    test_it_works_off_the_main_thread: ("REW-008 REW-002 REW-005", "GRW-008 GRW-002"),
-    test_hostile_responses_are_scored_like_any_other: ("REW-009 REW-002 REW-008", "GRW-009 GRW-002 GRW-008"),
-    test_it_can_be_cancelled: ("REW-010 REW-002", "GRW-010 GRW-002"),
-    test_a_failure_is_not_a_score: ("REW-012 REW-002", "GRW-011 GRW-002"),
-    test_a_refused_connection_is_not_a_score: ("REW-013 REW-002 REW-005", "GRW-012 GRW-002"),
+    test_it_does_not_change_the_samples: ("REW-003 REW-002", "GRW-003 GRW-002"),
+    test_the_same_samples_get_the_same_verdict: ("REW-005 REW-002", "GRW-004 GRW-002"),
+    test_concurrent_calls_do_not_mix: ("REW-006 REW-002 REW-005", "GRW-007 GRW-002 GRW-004"),
+    test_it_does_not_block_the_event_loop: ("REW-007 REW-001", "GRW-006 GRW-001"),
+    test_it_works_outside_the_main_thread: ("REW-008 REW-002 REW-005", "GRW-008 GRW-002"),
+    test_it_handles_hostile_responses: ("REW-009 REW-002 REW-008", "GRW-009 GRW-002 GRW-008"),
+    test_a_call_can_be_cancelled: ("REW-010 REW-002", "GRW-010 GRW-002"),
+    test_an_error_gets_no_score: ("REW-012 REW-002", "GRW-011 GRW-002"),
+    test_a_refused_connection_gets_no_score: ("REW-013 REW-002 REW-005", "GRW-012 GRW-002"),
     test_calls_leave_nothing_running: ("REW-015 REW-002",),
-    test_calls_keep_no_memory: ("REW-016 REW-002 REW-015",),
+    test_calls_do_not_leak_memory: ("REW-016 REW-002 REW-015",),
     test_it_prints_nothing: ("REW-018 REW-002", "GRW-014 GRW-002"),
-    test_a_call_changes_nothing_that_others_use: ("REW-019 REW-002", "GRW-015 GRW-002"),
-    test_calls_leave_nothing_behind: ("GRW-013 GRW-002",),
+    test_a_call_changes_no_global_state: ("REW-019 REW-002", "GRW-015 GRW-002"),
+    test_calls_leak_no_resources: ("GRW-013 GRW-002",),
 }
 """Number of each shared check in each contract, followed by the checks that it needs."""
 

@@ -75,12 +75,12 @@ class TrackerContract(RoleContract[TrackerSpec]):
         require(not wrong, f"{' and '.join(wrong)} must be `async def`")
 
     @check("TRK-002", needs=("TRK-001", "TRK-004"))
-    def test_it_takes_every_row(self) -> None:
+    def test_it_accepts_every_row(self) -> None:
         """Names contain "/", "@" and "-"; new names may appear late, steps repeat after a resume, rows may be empty."""
         asyncio.run(self._played())
 
     @check("TRK-003", needs=("TRK-002",))
-    def test_it_leaves_the_metrics_as_they_were(self) -> None:
+    def test_it_does_not_change_the_metrics(self) -> None:
         """All trackers get the same mapping: copy it before you add to it (`{**metrics, ...}`)."""
         given = {"rollout/reward_mean": 0.25, "train/loss": -0.5}
 
@@ -93,13 +93,13 @@ class TrackerContract(RoleContract[TrackerSpec]):
         require(given == {"rollout/reward_mean": 0.25, "train/loss": -0.5}, f"it changed the metrics to {given}")
 
     @check("TRK-004", needs=("TRK-001",))
-    def test_the_event_loop_goes_on(self) -> None:
+    def test_it_does_not_block_the_event_loop(self) -> None:
         """The run waits while a tracker writes: `await` the network; use `asyncio.to_thread` for blocking calls."""
         if stall := blocks(self._logged):
             raise AssertionError(stall)
 
     @check("TRK-005", needs=("TRK-002",))
-    def test_it_closes_whatever_happened(self) -> None:
+    def test_close_works_without_rows_and_twice(self) -> None:
         """A run may end before its first row, and close twice: flush, and do nothing the second time."""
 
         async def closed() -> None:
@@ -124,7 +124,7 @@ class TrackerContract(RoleContract[TrackerSpec]):
         require(not left, f"{left} are still there")
 
     @check("TRK-007", needs=("TRK-002",))
-    def test_it_writes_into_the_run_folder_alone(self) -> None:
+    def test_it_writes_only_to_the_run_folder(self) -> None:
         """Write only to `setup.run_dir`: the directory in which the command was started belongs to the user."""
         here = Path.cwd()
         with tempfile.TemporaryDirectory(prefix="slime-kit-") as folder:
@@ -171,7 +171,7 @@ class RunHooksContract(Contract):
     """Plugins in the catalog."""
 
     @check("HOK-001")
-    def test_every_hook_is_one_of_slimes(self) -> None:
+    def test_every_hook_exists(self) -> None:
         """A misspelt hook is never called: see `slime_core.hookspecs`, and accept `event` or no argument."""
         if not isinstance(self.plugin, str):
             faults = "; ".join(hook_faults(self.plugin))
@@ -183,7 +183,7 @@ class RunHooksContract(Contract):
             raise SkipTest("it watches no run")
 
     @check("HOK-002", needs=("HOK-001", "HOK-004"))
-    def test_it_watches_a_whole_run(self) -> None:
+    def test_it_accepts_every_event_of_a_run(self) -> None:
         """An error is logged once and counted, and the hook's work is lost: accept every event that a run may send.
 
         A run may be resumed, fail before its first rollout, and be followed by another one in the same process.
@@ -192,7 +192,7 @@ class RunHooksContract(Contract):
             asyncio.run(self._tell(events))
 
     @check("HOK-003", needs=("HOK-002",))
-    def test_it_leaves_the_events_as_they_were(self) -> None:
+    def test_it_does_not_change_the_events(self) -> None:
         """An event's groups and samples go on to the trainer: to change them, implement a role instead."""
         with tempfile.TemporaryDirectory(prefix="slime-kit-") as folder:
             for event in _run(Path(folder)):
@@ -201,7 +201,7 @@ class RunHooksContract(Contract):
                 require(repr(event) == repr(before), f"{HOOK_OF_EVENT[type(event)]} changed its event")
 
     @check("HOK-004", needs=("HOK-001",))
-    def test_the_event_loop_goes_on(self) -> None:
+    def test_it_does_not_block_the_event_loop(self) -> None:
         """The run waits while a hook computes: use `async def`, and `await` the network or `asyncio.to_thread`."""
         if stall := blocks(lambda: self._tell(_run)):
             raise AssertionError(stall)

@@ -114,7 +114,7 @@ class LossContract(TensorContract[LossSpec]):
         self._require_plain()
 
     @check("LOS-002", needs=("LOS-001",))
-    def test_it_gives_one_finite_loss_a_token(self) -> None:
+    def test_it_returns_one_finite_loss_per_token(self) -> None:
         """Return `LossOutput(loss_T)`, a float tensor [T], not reduced: only the trainer knows the denominators."""
         self._loss(loss_input())
 
@@ -135,7 +135,7 @@ class LossContract(TensorContract[LossSpec]):
         require(equal(together, alone), "samples in one micro-batch got other losses than alone")
 
     @check("LOS-005", needs=("LOS-002",))
-    def test_zero_without_advantage_is_true(self) -> None:
+    def test_samples_without_advantage_have_zero_loss(self) -> None:
         """If the spec says so, the trainer skips samples without advantage: their loss and gradient must be 0."""
         if not self.spec.zero_without_advantage(self.validated()):
             raise SkipTest("the spec's zero_without_advantage is False with these settings")
@@ -146,7 +146,7 @@ class LossContract(TensorContract[LossSpec]):
         require(not gradient.abs().sum(), f"at advantage 0 the gradient is {gradient.tolist()}")
 
     @check("LOS-011", needs=("LOS-006",))
-    def test_metrics_that_are_zero_without_an_advantage_are(self) -> None:
+    def test_declared_metrics_are_zero_without_advantage(self) -> None:
         """`LossOutput.zero_without_advantage` names metrics that count skipped tokens as 0: they must be 0 there."""
         output = self._build()(loss_input(advantage=0.0))
         unknown = sorted(output.zero_without_advantage - output.metrics_T.keys())
@@ -156,19 +156,19 @@ class LossContract(TensorContract[LossSpec]):
             require(not values.detach().abs().sum(), f"at advantage 0 metric {name} is {values.tolist()}")
 
     @check("LOS-006", needs=("LOS-002",))
-    def test_metrics_are_finite_and_plainly_named(self) -> None:
+    def test_metrics_are_finite_and_have_plain_names(self) -> None:
         """The trainer averages `metrics_T` over trained tokens: return finite numbers, with plain letters in names."""
         for name, values in self._output(loss_input()).metrics_T.items():
             require(name.replace("_", "").isalnum(), f"metric {name!r}: use letters, digits and '_'")
             require(finite(values), f"metric {name} is not finite: {values.tolist()}")
 
     @check("LOS-007", needs=("LOS-001",))
-    def test_it_leaves_the_batch_as_it_was(self) -> None:
+    def test_it_does_not_change_the_batch(self) -> None:
         """Corrections and metrics read the same tensors: change no input in place."""
         self._require_unchanged(loss_input())
 
     @check("LOS-008", needs=("LOS-003",), decisive=True)
-    def test_a_good_token_becomes_likelier(self) -> None:
+    def test_a_token_with_positive_advantage_becomes_more_likely(self) -> None:
         """On policy, a positive advantage needs a negative gradient. For other losses set policy_gradient = False.
 
         Without an author, the check applies only to losses whose gradient follows the advantage.
@@ -186,14 +186,14 @@ class LossContract(TensorContract[LossSpec]):
         require(totals[1.0] < 0 < totals[-1.0], f"{told}; expected it negative, then positive")
 
     @check("LOS-009", needs=("LOS-002",))
-    def test_far_off_policy_it_stays_finite(self) -> None:
+    def test_it_stays_finite_far_off_policy(self) -> None:
         """In a bad step ratios reach exp(20): bound exponents, or the run ends with NaN weights."""
         for drift in (FAR, -FAR):
             gradient = self._gradient(loss_input(drift=drift))
             require(finite(gradient), f"with log-probs {drift:+g} nats off the gradient is not finite")
 
     @check("LOS-010", needs=("LOS-003", "LOS-006"))
-    def test_it_computes_where_its_batch_is(self) -> None:
+    def test_it_computes_on_the_device_of_the_batch(self) -> None:
         """GPUs reject CPU tensors: create tensors with `zeros_like`, `new_zeros` or `device=`."""
         from slime_testing.tensors.elsewhere import back, moved
 
@@ -241,7 +241,7 @@ class CorrectionContract(TensorContract[CorrectionSpec]):
         self._require_plain()
 
     @check("COR-002", needs=("COR-001",))
-    def test_it_gives_a_weight_and_a_mask_for_each_token(self) -> None:
+    def test_it_returns_a_weight_and_a_mask_per_token(self) -> None:
         """Return `CorrectionOutput(weights_T, loss_mask_T)`, float tensors [T]; weights are finite and not negative.
 
         The mask has only 0 and 1 and only removes tokens: masked ones belong to a tool or the prompt.
@@ -249,7 +249,7 @@ class CorrectionContract(TensorContract[CorrectionSpec]):
         self._correct(correction_input())
 
     @check("COR-004", needs=("COR-002",))
-    def test_where_sampler_and_trainer_agree_nothing_changes(self) -> None:
+    def test_it_changes_nothing_on_policy(self) -> None:
         """On policy there is nothing to correct. If the correction always reweighs, set neutral_on_policy = False."""
         if not self.neutral_on_policy:
             raise SkipTest("the contract says neutral_on_policy = False")
@@ -272,12 +272,12 @@ class CorrectionContract(TensorContract[CorrectionSpec]):
             require(equal(getattr(together, name), apart), f"{name} of samples in one micro-batch is not as alone")
 
     @check("COR-006", needs=("COR-001",))
-    def test_it_leaves_the_batch_as_it_was(self) -> None:
+    def test_it_does_not_change_the_batch(self) -> None:
         """The loss and the metrics read the same tensors: change no input in place."""
         self._require_unchanged(correction_input())
 
     @check("COR-007", needs=("COR-001",))
-    def test_far_off_policy_it_stays_finite(self) -> None:
+    def test_it_stays_finite_far_off_policy(self) -> None:
         """Corrections exist for this case: at ratios of exp(20), bound the weights or mask the token."""
         for drift in (FAR, -FAR):
             output = self._build()(correction_input(drift=drift))
@@ -287,7 +287,7 @@ class CorrectionContract(TensorContract[CorrectionSpec]):
             require(largest < 1e6, f"{drift:+g} nats off a weight is {largest:g}")
 
     @check("COR-008", needs=("COR-002",))
-    def test_it_computes_where_its_batch_is(self) -> None:
+    def test_it_computes_on_the_device_of_the_batch(self) -> None:
         """GPUs reject CPU tensors: create tensors with `zeros_like`, `new_zeros` or `device=`."""
         from slime_testing.tensors.elsewhere import back, moved
 
@@ -322,13 +322,13 @@ class AdvantageContract(TensorContract[AdvantageSpec]):
         self._require_plain()
 
     @check("ADV-002", needs=("ADV-001",))
-    def test_it_gives_one_finite_number_a_token(self) -> None:
+    def test_it_returns_one_finite_number_per_token(self) -> None:
         """Return a float tensor [T], with T the tokens of all samples; their lengths differ."""
         for batch in (self._batch(), self._batch(masked=True)):
             self._estimate(batch)
 
     @check("ADV-003", needs=("ADV-002",))
-    def test_groups_are_told_by_identity_not_by_position(self) -> None:
+    def test_groups_are_identified_by_index_not_by_position(self) -> None:
         """Samples arrive in any order and number: use `group_index_S`. Reshaping to [groups, n] mixes groups up."""
         import torch
 
@@ -343,7 +343,7 @@ class AdvantageContract(TensorContract[AdvantageSpec]):
         require(equal(self._estimate(mixed), apart), "the same samples in another order got other advantages")
 
     @check("ADV-004", needs=("ADV-002",))
-    def test_a_group_is_judged_by_itself(self) -> None:
+    def test_groups_do_not_influence_each_other(self) -> None:
         """Steps contain arbitrary groups. If the estimator needs the whole batch, set independent_groups = False."""
         if not self.independent_groups:
             raise SkipTest("the contract says independent_groups = False")
@@ -353,7 +353,7 @@ class AdvantageContract(TensorContract[AdvantageSpec]):
         require(same, "other rewards in group 1 changed the advantages of group 0")
 
     @check("ADV-005", needs=("ADV-001",))
-    def test_lone_samples_and_equal_rewards_are_no_division_by_zero(self) -> None:
+    def test_single_samples_and_equal_rewards_get_finite_advantages(self) -> None:
         """A group of one, or of equal rewards, has a standard deviation of 0: return small advantages, never NaN."""
         for name, rewards, groups in (
             ("a group of one sample", (1.0, 0.0, 1.0), (0, 1, 1)),
@@ -363,7 +363,7 @@ class AdvantageContract(TensorContract[AdvantageSpec]):
             require(finite(given), f"{name} got {given.tolist()}")
 
     @check("ADV-006", needs=("ADV-001",))
-    def test_it_leaves_the_batch_as_it_was(self) -> None:
+    def test_it_does_not_change_the_batch(self) -> None:
         """Metrics and the loss read the same tensors: change no input in place."""
         self._require_unchanged(self._batch())
 
@@ -376,7 +376,7 @@ class AdvantageContract(TensorContract[AdvantageSpec]):
         require(equal(first, self._estimate(self._batch())), "a fresh estimator gave other advantages")
 
     @check("ADV-008", needs=("ADV-002",))
-    def test_a_better_reward_is_never_a_lower_advantage(self) -> None:
+    def test_a_better_reward_never_gets_a_lower_advantage(self) -> None:
         """A reversed order teaches the opposite. If advantages need not follow rewards, set monotone = False."""
         if not self.monotone:
             raise SkipTest("the contract says monotone = False")
@@ -390,12 +390,12 @@ class AdvantageContract(TensorContract[AdvantageSpec]):
                     require(firsts[one] >= firsts[other], told)
 
     @check("ADV-009", needs=("ADV-001",))
-    def test_a_rank_without_samples_takes_part(self) -> None:
+    def test_a_rank_can_have_no_samples(self) -> None:
         """A step may have fewer groups than ranks: return an empty tensor for no samples, without an error."""
         self._estimate(self._batch((), (), ()))
 
     @check("ADV-010", needs=("ADV-002", "ADV-009"))
-    def test_what_is_of_the_whole_step_is_the_same_on_any_ranks(self) -> None:
+    def test_advantages_do_not_depend_on_the_number_of_ranks(self) -> None:
         """Groups are on arbitrary ranks: compute moments of the step with `sum_over_ranks`, called on every rank."""
         import torch
 
@@ -414,7 +414,7 @@ class AdvantageContract(TensorContract[AdvantageSpec]):
         require(equal(self._estimate(self._batch()), apart), "on three ranks it gave other advantages than on one")
 
     @check("ADV-011", needs=("ADV-001",))
-    def test_an_estimator_of_values_says_what_they_are_to_become(self) -> None:
+    def test_an_estimator_with_values_defines_returns(self) -> None:
         """The critic learns from `returns`: if the spec has `uses_values`, define it, one finite number per token."""
         if not self.spec.uses_values:
             raise SkipTest("the spec says uses_values = False")
@@ -427,7 +427,7 @@ class AdvantageContract(TensorContract[AdvantageSpec]):
             self._checked(estimator.returns(batch), batch)
 
     @check("ADV-012", needs=("ADV-002",))
-    def test_it_computes_where_its_batch_is(self) -> None:
+    def test_it_computes_on_the_device_of_the_batch(self) -> None:
         """GPUs reject CPU tensors: create tensors with `zeros_like`, `new_zeros` or `device=`."""
         from slime_testing.tensors.elsewhere import back, moved
 

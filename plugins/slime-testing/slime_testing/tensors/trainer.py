@@ -164,7 +164,7 @@ class TrainerContract(RoleContract[TrainerSpec]):
             pass
 
     @check("TRN-003", needs=("TRN-001",))
-    def test_a_step_changes_the_weights_and_reports(self) -> None:
+    def test_a_step_changes_the_weights_and_returns_metrics(self) -> None:
         """`train_step` applies one optimizer step, and reports sums over the computed tokens, and scalars.
 
         Buffers learn from its `scores`: the mean absolute advantage of each of the rank's groups, by `group_index_S`.
@@ -179,7 +179,7 @@ class TrainerContract(RoleContract[TrainerSpec]):
         require(0 < result.tokens <= wanted, f"it reports {result.tokens} tokens of {wanted} trained ones")
 
     @check("TRN-004", needs=("TRN-003",))
-    def test_a_saved_rank_goes_on_where_it_was(self) -> None:
+    def test_a_resumed_rank_continues_exactly(self) -> None:
         """Save weights, moments, schedule and step count: a resumed run must equal an uninterrupted one.
 
         Files that are written later (`SavesAsync`) must have the state at `save`, without any later step.
@@ -197,7 +197,7 @@ class TrainerContract(RoleContract[TrainerSpec]):
             require(same, f"after save, load and one step {name} is not as without the interruption")
 
     @check("TRN-005", needs=("TRN-003",))
-    def test_what_is_not_finite_stops_before_the_weights(self) -> None:
+    def test_non_finite_values_stop_before_the_weights_change(self) -> None:
         """Raise `NonFiniteError`, or name the role at fault, before the optimizer step: NaN weights end a run."""
         rank = self._rank()
         before = _copied(rank)
@@ -213,7 +213,7 @@ class TrainerContract(RoleContract[TrainerSpec]):
         require(all(equal(one, other) for one, other in zip(before, after, strict=True)), "the weights changed")
 
     @check("TRN-006", needs=("TRN-001",))
-    def test_a_rank_without_samples_takes_part(self) -> None:
+    def test_a_rank_can_have_no_samples(self) -> None:
         """A step may have fewer groups than ranks: an empty share is a step with a zero gradient."""
         result = self._step(self._rank(), empty_batch())
         require(result.tokens == 0, f"it reports {result.tokens} tokens of an empty share")
@@ -229,7 +229,7 @@ class TrainerContract(RoleContract[TrainerSpec]):
         require(same, "a step without a single trained token changed the weights")
 
     @check("TRN-009", needs=("TRN-001",))
-    def test_it_saves_a_model_that_others_read(self) -> None:
+    def test_it_saves_a_hugging_face_model(self) -> None:
         """A checkpoint's `hf/` is a Hugging Face model: config.json and safetensors, no pickle."""
         with tempfile.TemporaryDirectory() as folder:
             rank = self._rank()
@@ -244,7 +244,7 @@ class TrainerContract(RoleContract[TrainerSpec]):
         require(not pickled, f"pickle can run code when others read it: {', '.join(pickled)}")
 
     @check("TRN-010", needs=("TRN-003",))
-    def test_ranks_of_one_share_report_the_same(self) -> None:
+    def test_ranks_of_one_share_report_the_same_totals(self) -> None:
         """Ranks that train on one share each report its totals: add them up, or send them, before returning."""
         shares, batches = self._shares()
         told = self._run(lambda group: call(group, "attempt", shares.per_rank(batches)))
@@ -260,7 +260,7 @@ class TrainerContract(RoleContract[TrainerSpec]):
         require(0 < tokens <= batches[0].step_tokens, f"{tokens} of {batches[0].step_tokens} trained tokens reported")
 
     @check("TRN-011", needs=("TRN-010",))
-    def test_weights_come_to_their_end_on_every_rank(self) -> None:
+    def test_every_rank_can_iterate_the_weights(self) -> None:
         """Every rank iterates `weights` to its end, since it may gather; rank 0 yields every slot completely."""
         shares, batches = self._shares()
 
@@ -275,7 +275,7 @@ class TrainerContract(RoleContract[TrainerSpec]):
         require(before != after, "a step of several ranks changed nothing")
 
     @check("TRN-012", needs=("TRN-011",))
-    def test_what_one_layout_saves_another_loads(self) -> None:
+    def test_another_layout_can_load_the_checkpoint(self) -> None:
         """A run may move to other machines: the layout `elsewhere` continues from a checkpoint of `several` ranks."""
         shares, batches = self._shares()
         if (other := self._elsewhere()) is None:
@@ -300,7 +300,7 @@ class TrainerContract(RoleContract[TrainerSpec]):
             require(near, f"{name} is not as it was saved")
 
     @check("TRN-013", needs=("TRN-011",))
-    def test_what_is_not_finite_on_one_rank_stops_all(self) -> None:
+    def test_non_finite_values_on_one_rank_stop_every_rank(self) -> None:
         """If only one rank raises, others wait, or have other weights: see `fail_on_all_ranks`."""
         shares, (first, *others) = self._shares()
         nan = array("f", [math.nan] * len(first.tokens_T))

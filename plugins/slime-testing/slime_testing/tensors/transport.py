@@ -200,7 +200,7 @@ class TransportContract(RoleContract[TransportSpec]):
             asyncio.run(twice(built))
 
     @check("TRP-002", needs=("TRP-001",))
-    def test_the_channel_travels(self) -> None:
+    def test_the_channel_can_be_pickled(self) -> None:
         """The channel is pickled for ranks and engines, which open their ends: use plain data, with the slots."""
         need_torch()
         with tempfile.TemporaryDirectory() as scratch:
@@ -215,7 +215,7 @@ class TransportContract(RoleContract[TransportSpec]):
         require(late or self.spec.rendezvous, "who cannot read late must wait with the sender: rendezvous=True")
 
     @check("TRP-003", needs=("TRP-002",))
-    def test_all_weights_arrive_by_name(self) -> None:
+    def test_every_worker_receives_all_weights_by_name(self) -> None:
         """Every worker of every engine reads each slot once, with its shape, its dtype and the sent bytes."""
         with self._ends() as ends:
             sent = values(1)
@@ -223,7 +223,7 @@ class TransportContract(RoleContract[TransportSpec]):
                 self._require_equal(read, sent, f"engine {place[0]}, worker {place[1]}")
 
     @check("TRP-004", needs=("TRP-003",))
-    def test_buckets_may_come_in_any_order(self) -> None:
+    def test_buckets_can_arrive_in_any_order(self) -> None:
         """Pipeline stages yield in any order: assign buckets by name."""
         with self._ends() as ends:
             sent = values(2)
@@ -232,7 +232,7 @@ class TransportContract(RoleContract[TransportSpec]):
                 self._require_equal(read, sent, "sent backwards")
 
     @check("TRP-005", needs=("TRP-003",))
-    def test_a_version_is_of_one_piece(self) -> None:
+    def test_versions_share_no_memory(self) -> None:
         """Lasting tensors do not change while the next version is sent: two versions share no memory."""
         with self._ends() as ends:
             first, second, third = (values(number) for number in (1, 2, 3))
@@ -244,7 +244,7 @@ class TransportContract(RoleContract[TransportSpec]):
             self._require_equal(next(iter(ends.publish(2, [third, third]).values())), third, "version 2")
 
     @check("TRP-006", needs=("TRP-003",))
-    def test_what_is_incomplete_reaches_nobody(self) -> None:
+    def test_an_incomplete_version_is_not_delivered(self) -> None:
         """A rank's buckets may end with an error: `send` raises it, no receiver gets the version, the next works."""
 
         def broken() -> "Iterator[tuple[str, torch.Tensor]]":
@@ -262,7 +262,7 @@ class TransportContract(RoleContract[TransportSpec]):
                 self._require_equal(read, after, "the version after a broken one")
 
     @check("TRP-007", needs=("TRP-003",))
-    def test_an_engine_that_comes_late_gets_the_newest(self) -> None:
+    def test_a_restarted_engine_gets_the_latest_weights(self) -> None:
         """A restarted engine opens a new receiver. It reads alone if `late_readers`; else the version is sent again."""
         with self._ends() as ends:
             sent = values(1)
@@ -274,7 +274,7 @@ class TransportContract(RoleContract[TransportSpec]):
                 self._require_equal(read, after, "the version after a restart")
 
     @check("TRP-008", needs=("TRP-003",))
-    def test_ranks_other_than_the_first_may_have_less(self) -> None:
+    def test_other_ranks_can_send_fewer_weights(self) -> None:
         """Gathered buckets may be on rank 0 only: other ranks yield fewer or none, and their `send` succeeds."""
         with self._ends() as ends:
             sent = values(1)
