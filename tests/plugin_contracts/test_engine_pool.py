@@ -65,7 +65,7 @@ class TestEnginePool(EngineContract):
     def publish(self, setup: EngineSetup, version: int) -> WeightChannel:
         return published(setup, version)
 
-    def spoilt(self, setup: EngineSetup) -> None:
+    def invalid_weights(self, setup: EngineSetup) -> None:
         """A pool takes an engine that cannot load for a dead one: it serves nothing rather than old weights."""
 
 

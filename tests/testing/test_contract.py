@@ -80,7 +80,9 @@ def test_the_report_needs_no_pytest() -> None:
 
 
 def test_a_check_is_not_replaced() -> None:
-    with pytest.raises(TypeError, match=r"Weak\.test_positive replaces check TST-002.*xfail = {\"TST-002\": \"why\"}"):
+    with pytest.raises(
+        TypeError, match=r"Weak\.test_positive replaces check TST-002.*xfail = {\"TST-002\": \"the reason\"}"
+    ):
 
         class Weak(Sound):
             def test_positive(self) -> None:
@@ -101,7 +103,10 @@ def test_an_excuse_that_is_no_longer_needed_is_a_failure() -> None:
     class Stale(Sound):
         xfail = {"TST-002": "values are negative here"}  # noqa: RUF012
 
-    assert details(Stale)["TST-002"] == "passes, yet xfail says: values are negative here. Remove it from xfail"
+    assert (
+        details(Stale)["TST-002"]
+        == "the check passes, but xfail lists it: values are negative here. Remove it from xfail"
+    )
     assert statuses(Stale)[1] is FAILED
 
 
@@ -109,7 +114,7 @@ def test_an_excuse_that_is_no_longer_needed_is_a_failure() -> None:
     "excuses, message",
     [
         ({"TST-020": "why"}, "there is no check 'TST-020'. Did you mean 'TST-00"),
-        ({"TST-002": " "}, "give a reason for TST-002"),
+        ({"TST-002": " "}, "the reason for TST-002 is empty"),
     ],
 )
 def test_an_excuse_names_a_check_and_a_reason(excuses: dict[str, str], message: str) -> None:
@@ -133,6 +138,6 @@ def test_what_only_the_author_can_tell_is_skipped_without_one() -> None:
     class Answered(Asks):
         answer = 42
 
-    assert details(Asks) == {"TST-001": "set `answer` on Asks"}
+    assert details(Asks) == {"TST-001": "Asks needs `answer`, which is not set. Set it in the class."}
     assert details(Alone) == {"TST-001": "needs the author's `answer`: inherit Asks and set it"}
     assert statuses(Alone) + statuses(Answered) == [SKIPPED, PASSED]

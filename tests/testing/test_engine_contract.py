@@ -146,7 +146,7 @@ class Mine(EngineContract):
         path.write_text("x" * version)
         return Somewhere("somewhere", (), path)
 
-    def spoilt(self, setup: EngineSetup) -> WeightChannel:
+    def invalid_weights(self, setup: EngineSetup) -> WeightChannel:
         return Somewhere("somewhere", (), setup.scratch / "gone.txt")
 
 
@@ -617,8 +617,8 @@ def test_an_engine_that_varies_is_not_compared_with_itself() -> None:
 
     results = {result.identity: result for result in Varying.report()}
     assert not any(result.status is CheckStatus.FAILED for result in results.values())
-    assert results["ENG-007"].detail == "the contract says deterministic = False"
-    assert results["ENG-017"].detail == "the contract says too_long = None: there is no limit"
+    assert results["ENG-007"].detail == "the contract sets deterministic = False"
+    assert results["ENG-017"].detail == "the contract sets too_long = None: prompts have no limit"
     assert results["ENG-022"].status is CheckStatus.PASSED
 
 

@@ -51,7 +51,7 @@ def test_having_the_kit_installed_imports_no_contract() -> None:
 @table(
     "line, outcome, said",
     [
-        ("", "1 failed, 17 passed, 2 skipped", ["REW-011: label None was scored", "Return `Unscored(reason)`"]),
+        ("", "1 failed, 17 passed, 2 skipped", ["REW-011: label None got Score(value=", "return `Unscored(reason)`"]),
         (
             'xfail = {"REW-011": "known", "REW-003": "well"}',
             "1 failed, 16 passed, 2 skipped, 1 xfailed",

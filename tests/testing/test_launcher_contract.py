@@ -191,7 +191,9 @@ class Chatty(Good):
 
 class Abrupt(Good):
     async def start(self, spec: WorkerGroupSpec, *, timeout_s: float | None = None) -> WorkerGroup:
-        return await super().start(replace(spec, arguments={**spec.arguments, "told": None}), timeout_s=timeout_s)
+        return await super().start(
+            replace(spec, arguments={**spec.arguments, "marker_folder": None}), timeout_s=timeout_s
+        )
 
 
 class Elsewhere(Good):

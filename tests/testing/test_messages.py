@@ -21,8 +21,8 @@ def detail(contract: type[Contract], identity: str, status: CheckStatus = CheckS
     zip(
         sources.MUTANTS["SRC-005"],
         [
-            "a group that was returned by `add` comes first without a resume, and not after one",
-            "save the place in the data and the number of the epoch",
+            "state_dict lacks the groups returned by `add`",
+            "save the position in the data and the number of the epoch",
             "state_dict is not plain JSON, at state_dict()['seen']['rows'][0]: Object of type set",
         ],
         strict=True,
@@ -41,7 +41,7 @@ def test_an_order_that_was_not_saved_is_named() -> None:
         def order(self, epoch: int) -> list[int]:
             return random.Random(f"{getattr(self, 'seed', 0)} {epoch}").sample(range(len(self)), len(self))
 
-    assert "save the order, or what it is drawn from" in detail(sources.contract_of(NoOrder), "SRC-005")
+    assert "save the order, or the seed that determines it" in detail(sources.contract_of(NoOrder), "SRC-005")
 
 
 LOOPS: list[asyncio.AbstractEventLoop] = []
@@ -60,7 +60,7 @@ def test_a_client_that_outlives_its_event_loop_is_told_so() -> None:
         good = make_sample("4")
         bad = make_sample("5")
 
-    said = "belongs to the event loop in which it was made: keep it in the object"
+    said = "belongs to the event loop that created it. Store it in the object that the factory returns"
     assert said in detail(Subject, "REW-002")
 
 
@@ -73,4 +73,4 @@ def test_a_reward_that_scores_nothing_is_told_without_an_author_too() -> None:
         choice = RewardSpec.from_function("subject", gives_up)
         automatic = True
 
-    assert "the kit's own got no score at all, but Unscored" in detail(Subject, "REW-004", CheckStatus.SKIPPED)
+    assert "the kit's samples got no score, but Unscored" in detail(Subject, "REW-004", CheckStatus.SKIPPED)

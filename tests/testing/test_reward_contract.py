@@ -30,7 +30,7 @@ def test_a_reward_that_draws_is_not_compared_with_itself() -> None:
         return Score(verdict.value, {"call": next(calls)}) if isinstance(verdict, Score) else verdict
 
     contract = contract_of(RewardSpec.from_function("drawing", drawing), deterministic=False)
-    said = "the contract says deterministic = False"
+    said = "the contract sets deterministic = False"
     assert found(contract, CheckStatus.SKIPPED, "REW-005", "REW-006") == {"REW-005": said, "REW-006": said}
     assert contract.result("REW-008").status is CheckStatus.PASSED
 
@@ -50,7 +50,7 @@ def test_a_reward_is_called_with_its_own_time_limit() -> None:
 
     spec = RewardSpec("sleeps", lambda settings, setup: sleeps, timeout_s=0.05)
     assert found(contract_of(spec), CheckStatus.FAILED, "REW-009") == {
-        "REW-009": "response 'nothing': no answer in 0.05 s"
+        "REW-009": "response 'nothing': no verdict within 0.05 s"
     }
 
 
@@ -80,7 +80,7 @@ def test_without_an_author_a_reward_that_cannot_use_them_is_not_blamed() -> None
         return Score(float(str(sample.metadata["tests"]) in sample.response))
 
     contract = contract_of(RewardSpec.from_function("tests", needs_tests), good=None, bad=None, automatic=True)
-    assert "the kit's own raised KeyError: 'tests'" in found(contract, CheckStatus.SKIPPED, "REW-002")["REW-002"]
+    assert "the kit's samples raised KeyError: 'tests'" in found(contract, CheckStatus.SKIPPED, "REW-002")["REW-002"]
 
 
 def plain_def(sample: Sample, ctx: RewardContext) -> Verdict:
@@ -103,4 +103,4 @@ def test_a_plain_def_that_no_worker_can_find_says_how_to_name_it() -> None:
         return Score(1.0)
 
     failed = found(contract_of(RewardSpec.from_function("hidden", hidden)), CheckStatus.FAILED, "REW-001")
-    assert "let `choice` be a name" in failed["REW-001"]
+    assert "Set `choice` to a name" in failed["REW-001"]

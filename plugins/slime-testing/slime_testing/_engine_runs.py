@@ -1,4 +1,4 @@
-"""The author's settings for an engine's contract, and started engines with version 0 for the checks."""
+"""Base of the engine contract: the author's settings, and started engines with weights of version 0."""
 
 import asyncio
 import tempfile
@@ -29,14 +29,14 @@ ResultT = TypeVar("ResultT")
 BUSY = 32
 """Number of requests that keep an engine busy."""
 LEAD_S = 0.01
-"""Seconds that requests get to start, if the contract cannot tell whether one runs."""
+"""Seconds to wait for requests to start, if the contract does not define `running`."""
 POLL_S = 0.001
-"""Seconds between two checks whether one runs."""
+"""Seconds between two calls of `running`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Play:
-    """An engine with version 0 loaded."""
+    """An engine with weights of version 0, and requests to it."""
 
     engine: Engine
     prompts: Sequence[Sequence[int]]
@@ -64,31 +64,31 @@ class Play:
         return await self.limited(collect(), "stream()")
 
     async def keep_busy(self, tokens: int) -> list[asyncio.Task[GenerateOutput]]:
-        asked = [asyncio.create_task(self.ask(SamplingParams(tokens), seed=seed)) for seed in range(BUSY)]
-        await self._get_going(asked)
-        return asked
+        requests = [asyncio.create_task(self.ask(SamplingParams(tokens), seed=seed)) for seed in range(BUSY)]
+        await self._wait_until_running(requests)
+        return requests
 
     async def keep_streaming(self, tokens: int) -> list[asyncio.Task[list[GenerateChunk]]]:
-        asked = [asyncio.create_task(self.stream(SamplingParams(tokens), seed)) for seed in range(BUSY)]
-        await self._get_going(asked)
-        return asked
+        requests = [asyncio.create_task(self.stream(SamplingParams(tokens), seed)) for seed in range(BUSY)]
+        await self._wait_until_running(requests)
+        return requests
 
-    async def _get_going(self, asked: Sequence[asyncio.Task[ResultT]]) -> None:
+    async def _wait_until_running(self, requests: Sequence[asyncio.Task[ResultT]]) -> None:
         if self.running() is None:
             await asyncio.sleep(LEAD_S)
             return
         until = time.monotonic() + self.limit_s
-        while not self.running() and not any(task.done() for task in asked):
+        while not self.running() and not any(task.done() for task in requests):
             await asyncio.sleep(POLL_S)
             if time.monotonic() > until:
-                raise AssertionError(f"{len(asked)} requests were asked, and none runs after {self.limit_s:g} s")
+                raise AssertionError(f"none of {len(requests)} requests runs {self.limit_s:g} s after they were sent")
 
     async def ends(self, running: Sequence[asyncio.Task[GenerateOutput]]) -> list[GenerateOutput | BaseException]:
-        """The result or error of each request. CancelledError: the engine, not the check, cancelled it."""
+        """The result or error of each request. A CancelledError comes from the engine, not from the check."""
         return await asyncio.gather(*running, return_exceptions=True)
 
     async def settled(self, left: Callable[[], tuple[int, ...]]) -> tuple[int, ...]:
-        """The last result of `left`, once it finds nothing or `SETTLE_S` is over."""
+        """The result of `left` when all its counts are 0, or after `SETTLE_S`."""
         until = time.monotonic() + SETTLE_S
         while any(found := left()) and time.monotonic() < until:  # noqa: ASYNC110  # no event to wait for
             await asyncio.sleep(0.02)
@@ -98,7 +98,7 @@ class Play:
         """Await a call of the engine.
 
         Raises:
-            AssertionError: it exceeded `limit_s`.
+            AssertionError: the call exceeded `limit_s`.
         """
         try:
             async with asyncio.timeout(self.limit_s) as limit:
@@ -131,8 +131,8 @@ class Served:
 
 
 @dataclass(slots=True)
-class Kept:
-    """An engine shared by several checks, with its own event loop."""
+class SharedEngine:
+    """An engine that several checks share, with its own event loop."""
 
     serve: Callable[[Path], Served]
     _runner: asyncio.Runner = field(default_factory=asyncio.Runner)
@@ -166,31 +166,31 @@ SAMPLED = SamplingParams(max_new_tokens=16)
 GREEDY = SamplingParams(max_new_tokens=16, temperature=0.0)
 ONE = SamplingParams(max_new_tokens=1, temperature=0.0)
 SAME_LOG_PROB = 1e-3
-"""Two runs of one version differ by less than this, two versions by more."""
+"""Log-probs of one version differ by less than this, and log-probs of two versions by more."""
 
 
 class EngineRuns(RoleContract[EngineSpec]):
-    """The base of the contract: settings and methods of the author, and engines for the checks."""
+    """Base of the engine contract: attributes and methods that the author sets, and engines for the checks."""
 
     kind = EngineSpec
     prompts: ClassVar[tuple[Sequence[int], Sequence[int]]] = ((5, 6, 7), (9, 10))
-    """Two prompts that the model accepts, each with more than one likely next token."""
+    """Token ids of two prompts that the model accepts, each with more than one likely next token."""
     busy_tokens: ClassVar[int] = 200
-    """A token budget that the engine accepts and that keeps it busy for some tens of milliseconds."""
+    """A token budget that keeps the engine busy for some tens of milliseconds."""
     too_long: ClassVar[int | None] = None
-    """Length of a prompt that the model cannot accept; None: no limit."""
+    """Number of tokens of a prompt that is too long for the model; None: no limit."""
     deterministic: ClassVar[bool] = True
     """Whether the same request and seed always give the same tokens, even while other requests run."""
     limit_s: ClassVar[float] = 60.0
     """Seconds that one call may take."""
     fresh: ClassVar[bool] = True
-    """Whether each check starts a separate engine. Set False if a start is slow: the checks then share one, except for
-    checks that close it. The shared engine loads version 0 again after 1; `publish` is called again for each load."""
-    _kept: ClassVar[Kept | None] = None
+    """Whether each check starts an engine. Set False if a start is slow: the checks then share an engine, except for
+    checks that close it. The shared engine loads version 0 again after 1, with a new call of `publish` each time."""
+    _shared: ClassVar[SharedEngine | None] = None
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        cls._kept = None
+        cls._shared = None
 
     @classmethod
     def _note(cls, info: CheckInfo, status: CheckStatus, detail: str) -> None:
@@ -201,42 +201,42 @@ class EngineRuns(RoleContract[EngineSpec]):
     @classmethod
     def teardown_class(cls) -> None:
         """Close the shared engine, if any."""
-        kept, cls._kept = cls._kept, None
-        if kept is not None:
-            kept.end()
+        shared, cls._shared = cls._shared, None
+        if shared is not None:
+            shared.end()
 
     def make_setup(self, scratch: Path) -> EngineSetup:
-        """Arguments of the factory: a model, its end tokens, a launcher. The contract closes the launcher."""
+        """Argument of the factory, with a model, its end tokens and a launcher. The contract closes the launcher."""
         return self.own("make_setup", cast(EngineSetup | None, None))
 
     def publish(self, setup: EngineSetup, version: int) -> WeightChannel:
-        """Publish a version as a trainer does: 0 first, then 1. Different versions must give different log-probs."""
+        """Publish a version of the weights, 0 or 1, as a trainer does. The two must give different log-probs."""
         return self.own("publish", cast(WeightChannel | None, None))
 
-    def spoilt(self, setup: EngineSetup) -> WeightChannel | None:
-        """A publication that the engine cannot load; None if there is none.
+    def invalid_weights(self, setup: EngineSetup) -> WeightChannel | None:
+        """Published weights that the engine cannot load; None if there are none.
 
-        The default is version 1 with its first tensor under an unknown name.
+        The default is version 1 with an unknown name for its first tensor.
         """
         channel = self.publish(setup, 1)
         slots = list(channel.slots)
         return replace(channel, slots=(replace(slots[0], name="no.such.weight"), *slots[1:])) if slots else None
 
     def running(self, engine: Engine) -> int | None:
-        """Number of requests that the engine's workers or servers are running; None if unknown.
+        """Number of requests that run in the engine's workers or servers; None if unknown.
 
-        If known, checks begin once a request runs; otherwise they wait ten milliseconds.
+        Checks wait until a request runs, or for ten milliseconds if the number is unknown.
         """
         return None
 
     async def _cancelled(
-        self, play: Play, asked: Collection[asyncio.Task[ResultT]], before: Set[asyncio.Task[object]]
+        self, play: Play, requests: Collection[asyncio.Task[ResultT]], before: Set[asyncio.Task[object]]
     ) -> tuple[int, int, int]:
-        for task in asked:
+        for task in requests:
             task.cancel()
-        _, going_on = await asyncio.wait(asked, timeout=SETTLE_S)
+        _, pending = await asyncio.wait(requests, timeout=SETTLE_S)
         tasks, running = await play.settled(lambda: (len(asyncio.all_tasks() - before), self.running(play.engine) or 0))
-        return len(going_on), tasks, running
+        return len(pending), tasks, running
 
     def _build(self, setup: EngineSetup) -> Engine:
         return self.spec.factory(self.validated(), setup)
@@ -255,8 +255,8 @@ class EngineRuns(RoleContract[EngineSpec]):
         if self.fresh or fresh or not start:
             return self._run_fresh(use, start=start)
         contract = type(self)
-        kept = contract._kept = contract._kept or Kept(self._served_in)
-        return kept.run(use)
+        shared = contract._shared = contract._shared or SharedEngine(self._served_in)
+        return shared.run(use)
 
     def _run_fresh(self, use: Callable[[Served], Coroutine[None, None, ResultT]], *, start: bool) -> ResultT:
         async def main(scratch: Path) -> ResultT:

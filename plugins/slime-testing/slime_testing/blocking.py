@@ -1,11 +1,11 @@
-"""Measures how long plugin code blocks the event loop, by the time of each step; robust on busy machines.
+"""Measures how long plugin code blocks the event loop; reliable on busy machines.
 
 Example:
 
     if stall := blocks(lambda: call(reward, sample, ctx), BLOCK_S):
-        raise AssertionError(stall)         # "the event loop stood still for 0.03 s"
+        raise AssertionError(stall)         # "it blocked the event loop for 0.03 s; at most 0.02 s is allowed"
 
-A step is the code between two awaits. Its time is measured without the time that its thread waited for a processor. The
+A step is the code between two awaits. Its duration excludes the time in which its thread waited for a processor. The
 delay of the next step is not used: on a busy machine it would hide a blocking call of a few hundredths of a second.
 """
 
@@ -25,7 +25,7 @@ STALL_S = 0.25
 BLOCK_S = 0.02
 """Seconds that one step of a per-sample call may take."""
 TRIES = 8
-"""Number of calls; the best counts, since a busy machine delays steps, and a real fault shows in every call."""
+"""Number of calls. The fastest counts: a busy machine delays some calls, and a real fault delays all of them."""
 Opened: TypeAlias = Callable[[], AbstractAsyncContextManager[Act]]
 
 
@@ -77,12 +77,12 @@ class _Watch:
 
 
 def blocks(act: Act, limit_s: float = STALL_S, opened: Opened | None = None) -> str:
-    """Message with the time that a call blocks the event loop, if that is too long; else empty.
+    """Error message if a call blocks the event loop longer than `limit_s`; else an empty text.
 
     Args:
         act: makes a new call.
         limit_s: seconds that one step may take.
-        opened: context that makes the call instead; entering and leaving are not timed.
+        opened: context manager that yields `act`; entering and leaving are not timed.
     """
     shortest = float("inf")
     for tried in range(TRIES):
@@ -92,7 +92,8 @@ def blocks(act: Act, limit_s: float = STALL_S, opened: Opened | None = None) -> 
             break
     if not shortest:
         return ""
-    return f"the event loop stood still for {f'more than {HANG_S:g}' if shortest > HANG_S else f'{shortest:.2f}'} s"
+    blocked = f"more than {HANG_S:g}" if shortest > HANG_S else f"{shortest:.2f}"
+    return f"it blocked the event loop for {blocked} s; at most {limit_s:g} s is allowed"
 
 
 def _stall_s(act: Act, limit_s: float, opened: Opened | None) -> float:

@@ -2,9 +2,9 @@
 
 Example:
 
-    left_behind(lambda: lambda: call(reward, sample, ctx))        # "8 threads after 8 calls", or nothing
+    left_behind(lambda: lambda: call(reward, sample, ctx))        # "8 threads after 8 calls", or ""
 
-`Act` makes one new call. Errors of the call are ignored here; other checks report them.
+An `Act` makes one new call. Errors of the call are ignored here; other checks report them.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ from slime_core.processes.limits import children, descendants
 from slime_core.sample import Sample
 
 SETTLE_S = 2.0
-"""Seconds in which processes and requests that were asked to end must be gone."""
+"""Seconds in which stopped processes and cancelled requests must end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +42,9 @@ class Held:
     """Open file descriptors and running processes."""
 
     files: frozenset[str] = frozenset()
-    """Number and target of each descriptor: "7 -> socket:[4711]"."""
+    """Number and target of each file descriptor: "7 -> socket:[4711]"."""
     processes: frozenset[int] = frozenset()
-    """Ids of children, and of all descendants if the system reports them."""
+    """Ids of child processes, and of all descendants if the system reports them."""
 
     def __sub__(self, earlier: "Held") -> "Held":
         return Held(self.files - earlier.files, self.processes - earlier.processes)
@@ -52,10 +52,9 @@ class Held:
     def __bool__(self) -> bool:
         return bool(self.files or self.processes)
 
-    def told(self) -> str:
-        """The held resources, for an error message: "process 4711, file 7 -> socket:[1]"."""
+    def __str__(self) -> str:
         parts = [f"process {pid}" for pid in sorted(self.processes)] + [f"file {each}" for each in sorted(self.files)]
-        return ", ".join(parts) or "nothing"
+        return ", ".join(parts) or "nothing"  # for error messages: "process 4711, file 7 -> socket:[1]"
 
 
 def held() -> Held:
@@ -98,11 +97,11 @@ HANG_S = 5.0
 CANCEL_S = 1.0
 """Seconds that a cancelled call may take to end."""
 LEAK_BYTES = 8_192
-"""Bytes that each call may keep permanently; the calls that measure it use samples six times as large."""
+"""Bytes that a call may leave allocated. The calls that measure it use samples six times as large."""
 RAISED = (Exception, SystemExit)
 """Errors of plugin code that do not end a check of its side effects."""
 ROUNDS = 8
-"""Number of calls, none of which may leave a process or a thread."""
+"""Number of calls in a check for leaks. A leak counts if there is one per call."""
 
 
 class Stuck(AssertionError):
@@ -124,7 +123,7 @@ def in_thread(work: Callable[[], ResultT], limit_s: float) -> ResultT:
     """The result of `work`, computed in another thread.
 
     Raises:
-        Stuck: it took too long. A thread that runs Python code is ended; a sleeping thread is left behind.
+        Stuck: it took too long. A thread that runs Python code is ended; a sleeping thread stays.
     """
     found: list[ResultT] = []
     errors: list[BaseException] = []
@@ -140,14 +139,14 @@ def in_thread(work: Callable[[], ResultT], limit_s: float) -> ResultT:
     thread.join(limit_s)
     if thread.is_alive():
         end_thread(thread)
-        raise Stuck(f"no answer in {limit_s:g} s")
+        raise Stuck(f"no result after {limit_s:g} s")
     if errors:
         raise errors[0]
     return found[0]
 
 
 def refuses_cancellation(act: Act, delays: tuple[float, ...] = (0.0, 0.002, 0.02)) -> bool:
-    """Whether a call continues after a cancellation, at one of several moments."""
+    """Whether a call continues after it is cancelled, after one of several delays."""
 
     async def cancelled(delay: float) -> bool:
         task = asyncio.ensure_future(act())
@@ -166,8 +165,8 @@ def refuses_cancellation(act: Act, delays: tuple[float, ...] = (0.0, 0.002, 0.02
 
 
 def left_behind(build: Callable[[], Act]) -> str:
-    """Resources left by several calls of one object, or by objects that were built, called once and dropped."""
-    asyncio.run(_tasks_left(build))  # a first call, since resources kept once per process are allowed
+    """Description of the resources that calls leak, on one object or on objects that are built for one call each."""
+    asyncio.run(_tasks_left(build))  # a first call, since resources that exist once per process are allowed
     act = build()
     of_calls = _grown(lambda: asyncio.run(_tasks_left(lambda: act)))
     return f"{of_calls} after {ROUNDS} calls" if of_calls else _of_objects(build)
@@ -175,7 +174,7 @@ def left_behind(build: Callable[[], Act]) -> str:
 
 def _of_objects(build: Callable[[], Act]) -> str:
     left = _grown(lambda: asyncio.run(_tasks_left(build)))
-    return f"{left} after it was built, called once and dropped {ROUNDS} times" if left else ""
+    return f"{left} after it was built, called once and deleted {ROUNDS} times" if left else ""
 
 
 async def _tasks_left(build: Callable[[], Act]) -> int:
@@ -185,7 +184,7 @@ async def _tasks_left(build: Callable[[], Act]) -> int:
     for _ in range(20):
         if not (left := len(asyncio.all_tasks() - before)):
             break
-        await asyncio.sleep(0.005)  # lets ending tasks finish
+        await asyncio.sleep(0.005)  # lets tasks that are ending finish
     return left
 
 
@@ -213,7 +212,7 @@ def open_files() -> int:
 
 
 def leaked_bytes(act: Act) -> float:
-    """Bytes kept per call, averaged over the second half of many calls, when bounded caches are full."""
+    """Bytes leaked per call, averaged over the second half of many calls, when bounded caches are full."""
 
     async def many(count: int, limit_s: float) -> int:
         done, end = 0, time.perf_counter() + limit_s
@@ -244,7 +243,7 @@ def leaked_bytes(act: Act) -> float:
 
 
 def printed(act: Act) -> str:
-    """Output of a call on standard output."""
+    """What a call writes to standard output."""
 
     async def once() -> None:
         with contextlib.suppress(*RAISED):
@@ -273,7 +272,7 @@ def refused_network() -> Iterator[Counter[str]]:
 
 
 def end_thread(thread: threading.Thread) -> None:
-    """Raise SystemExit in a thread, once it runs Python code."""
+    """Raise SystemExit in a thread the next time that it runs Python code."""
     if thread.ident is not None:
         ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(SystemExit))
 
@@ -282,8 +281,8 @@ DONE = b"."
 
 
 def fails_in_a_fork(work: Callable[[], object], limit_s: float) -> str:
-    """How a fork of this process failed to finish the work; errors that the work raises do not count."""
-    told, tell = os.pipe()
+    """How a fork of this process crashed or hung while it did the work, or ""; ignores errors that the work raises."""
+    reading, writing = os.pipe()
     with warnings.catch_warnings():  # about threads, which the fork does not need
         warnings.simplefilter("ignore", DeprecationWarning)
         pid = os.fork()
@@ -291,20 +290,20 @@ def fails_in_a_fork(work: Callable[[], object], limit_s: float) -> str:
         try:
             with contextlib.suppress(BaseException):
                 work()
-            os.write(tell, DONE)
+            os.write(writing, DONE)
         finally:
             os._exit(0)
-    os.close(tell)
+    os.close(writing)
     try:
-        ready = bool(select.select([told], [], [], limit_s)[0])
-        done = ready and os.read(told, 1) == DONE
+        ready = bool(select.select([reading], [], [], limit_s)[0])
+        done = ready and os.read(reading, 1) == DONE
     finally:
-        os.close(told)
+        os.close(reading)
         os.kill(pid, signal.SIGKILL)
         _, status = os.waitpid(pid, 0)
     if done:
         return ""
-    return f"it ended the process ({_ended(status)})" if ready else f"it did not come back in {limit_s:g} s"
+    return f"it ended the process ({_ended(status)})" if ready else f"it did not return within {limit_s:g} s"
 
 
 def _ended(status: int) -> str:
@@ -317,7 +316,7 @@ _IN_A_CALL: ContextVar[bool] = ContextVar("_IN_A_CALL", default=False)
 
 @contextlib.contextmanager
 def tasks_of_calls() -> Iterator[Callable[[], int]]:
-    """Number of tasks started in this block that still run; a server's tasks for its connections do not count."""
+    """Counts tasks started in this block that still run; a server's tasks for its connections do not count."""
     loop, made = asyncio.get_running_loop(), list[asyncio.Task[object]]()
 
     def start(
@@ -341,7 +340,7 @@ FIELDS = frozenset(item.name for item in dataclasses.fields(Sample))
 
 
 class InjectedError(RuntimeError):
-    """Raised when a field of a faulty sample is read."""
+    """Raised when an unreadable field of a sample is read."""
 
 
 class SpiedSample(Sample):
@@ -362,7 +361,7 @@ class SpiedSample(Sample):
 
 
 def spied(sample: Sample, broken: Collection[str] = ()) -> SpiedSample:
-    """A copy that records reads, and raises on the given fields."""
+    """A copy of the sample that records reads, and raises when a field in `broken` is read."""
     made = SpiedSample(**{name: getattr(sample, name) for name in FIELDS})
     made.read, made.broken = set(), broken
     return made

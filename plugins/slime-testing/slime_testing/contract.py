@@ -6,9 +6,9 @@ Example:
         choice = "slime-reward-math/math"
         xfail = {"REW-009": "the verifier times out on 200 000 digits; reported upstream"}
 
-`TestMath.report()` runs the checks without pytest. A check's number never changes; its docstring says why it exists and
-how to fix a failure. Inherited checks cannot be replaced: list a known failure in `xfail` with its reason. A check
-listed there fails once it passes, so the entry is removed when the bug is fixed.
+`TestMath.report()` runs the checks without pytest. A check's number never changes. Its name says what is tested, and
+its docstring says how to fix a failure. A subclass cannot replace a check: list a known failure in `xfail` with its
+reason. A listed check fails once it passes, so that the entry is removed when the bug is fixed.
 """
 
 import asyncio
@@ -28,23 +28,23 @@ from slime_core.errors import did_you_mean
 ContractT = TypeVar("ContractT", bound="Contract")
 ValueT = TypeVar("ValueT")
 NOT_RUN = "not run: "
-_OUTLIVED = ("Event loop is closed", "attached to a different loop", "bound to a different event loop")
-"""asyncio's messages about an object that is used in another event loop than its own."""
-_OTHERS = {*sys.stdlib_module_names, "slime_core", "slime_testing", "torch", "numpy", "pydantic", "pytest"}
-"""Modules that error locations skip, to show the author's own lines."""
+_WRONG_LOOP_ERRORS = ("Event loop is closed", "attached to a different loop", "bound to a different event loop")
+"""asyncio's messages about an object that is used outside its event loop."""
+_LIBRARIES = {*sys.stdlib_module_names, "slime_core", "slime_testing", "torch", "numpy", "pydantic", "pytest"}
+"""Modules that error locations skip, to show the plugin author's lines."""
 
 
 class CheckStatus(enum.Enum):
     """How a check ended."""
 
     PASSED = "passed"
-    """The plugin passes."""
+    """The plugin passed the check."""
     FAILED = "failed"
-    """The plugin fails, or passes although `xfail` lists the check."""
+    """The plugin failed the check, or passed although `xfail` lists it."""
     SKIPPED = "skipped"
-    """It does not apply; the detail gives the reason."""
+    """The check does not apply; the detail gives the reason."""
     XFAILED = "xfailed"
-    """The plugin fails, as `xfail` says."""
+    """The plugin failed the check, and `xfail` lists it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,15 +56,15 @@ class CheckInfo:
     needs: tuple[str, ...]
     """Numbers of checks that must pass first; if one fails, this check is skipped."""
     method: str
-    """Name of the method."""
+    """Name of the test method."""
     advice: str
-    """Why it exists, and how to fix a failure."""
+    """What a plugin must do, why, and how to fix a failure."""
     decisive: bool = False
-    """Whether the headline of a report mentions it when it is skipped."""
+    """Whether the headline of a report mentions the check when it is skipped."""
 
     @property
     def title(self) -> str:
-        """The method's name, in words."""
+        """The method's name, as words."""
         return self.method.removeprefix("test_").replace("_", " ")
 
 
@@ -75,11 +75,11 @@ class CheckResult:
     identity: str
     """Number of the check."""
     status: CheckStatus
-    """Status of the check."""
+    """How the check ended."""
     detail: str
-    """The fault, or the reason for skipping; empty if it passed."""
+    """The error, or the reason for skipping; empty if the check passed."""
     advice: str
-    """Why it exists, and how to fix a failure."""
+    """How to fix a failure: `CheckInfo.advice`."""
 
 
 class ContractViolation(AssertionError):
@@ -93,12 +93,12 @@ class ContractViolation(AssertionError):
 def check(
     identity: str, *, needs: tuple[str, ...] = (), decisive: bool = False
 ) -> Callable[[Callable[[ContractT], None]], Callable[[ContractT], None]]:
-    """Turn a method of a contract into a numbered check; each of its errors becomes a `ContractViolation`.
+    """Turn a method of a contract into a numbered check. Errors in it become a `ContractViolation`.
 
     Args:
         identity: the permanent number.
         needs: numbers of checks that must pass first.
-        decisive: whether a report's headline mentions it when it is skipped.
+        decisive: whether a report's headline mentions the check when it is skipped.
     """
 
     def number(method: Callable[[ContractT], None]) -> Callable[[ContractT], None]:
@@ -114,9 +114,9 @@ def check(
                 self._note(info, CheckStatus.SKIPPED, str(skip))
                 raise
             except (Exception, SystemExit, asyncio.CancelledError) as error:
-                what = _told(error)
-                self._note(info, CheckStatus.FAILED, what)
-                raise ContractViolation(info, what) from error
+                detail = _error_text(error)
+                self._note(info, CheckStatus.FAILED, detail)
+                raise ContractViolation(info, detail) from error
             self._note(info, CheckStatus.PASSED, "")
 
         numbered.check = info  # type: ignore[attr-defined]  # function attribute that the kit collects
@@ -125,19 +125,19 @@ def check(
     return number
 
 
-def _told(error: BaseException) -> str:
-    told = str(error) if isinstance(error, AssertionError) else f"{type(error).__name__}: {error}{_at(error)}"
-    if any(each in told for each in _OUTLIVED):
-        told += (
-            "\nWhat was kept, such as a client, a session or a lock, belongs to the event loop in which it was made: "
-            "keep it in the object that the factory makes, not in its module, and make it in the first call"
+def _error_text(error: BaseException) -> str:
+    text = str(error) if isinstance(error, AssertionError) else f"{type(error).__name__}: {error}{_location(error)}"
+    if any(message in text for message in _WRONG_LOOP_ERRORS):
+        text += (
+            "\nA client, session or lock belongs to the event loop that created it. Store it in the object that the "
+            "factory returns, not in the module, and create it in the first call."
         )
-    return told
+    return text
 
 
-def _at(error: BaseException) -> str:
+def _location(error: BaseException) -> str:
     frames = [(each.tb_frame.f_globals.get("__name__", ""), each) for each in _frames(error.__traceback__)]
-    own = [each for name, each in frames if name.partition(".")[0] not in _OTHERS]
+    own = [each for name, each in frames if name.partition(".")[0] not in _LIBRARIES]
     return f" (at {own[-1].tb_frame.f_code.co_filename}:{own[-1].tb_lineno})" if own else ""
 
 
@@ -151,11 +151,11 @@ class Contract:
     """Base of all contracts."""
 
     xfail: ClassVar[Mapping[str, str]] = {}
-    """Known failures: the reason, by the number of the check."""
+    """Known failures: number of the check to reason."""
     automatic: ClassVar[bool] = False
-    """Whether the kit runs it without an author; checks that need an author's settings are then skipped."""
+    """Whether `slime plugins check` created this class. It then skips checks that need attributes from the author."""
     patience: ClassVar[float] = 1.0
-    """Factor on the time limit of its checks in `slime plugins check`."""
+    """Factor on the time limits of its checks in `slime plugins check`; set it above 1 for slow plugins."""
     _noted: ClassVar[dict[str, CheckResult]] = {}
 
     def __init_subclass__(cls) -> None:
@@ -170,15 +170,15 @@ class Contract:
             inherited = getattr(super(cls, cls), name, None)
             if info := getattr(inherited, "check", None):
                 raise TypeError(
-                    f"{cls.__name__}.{name} replaces check {info.identity}; checks are inherited as they are. "
-                    f'One that is known to fail: xfail = {{"{info.identity}": "why"}}'
+                    f"{cls.__name__}.{name} replaces check {info.identity}. A contract cannot replace a check. "
+                    f'If the plugin is known to fail it, write xfail = {{"{info.identity}": "the reason"}}.'
                 )
         for identity, reason in cls.xfail.items():
             if identity not in cls.checks():
                 hint = did_you_mean(identity, cls.checks())
                 raise TypeError(f"{cls.__name__}.xfail: there is no check {identity!r}.{hint}")
             if not reason.strip():
-                raise TypeError(f"{cls.__name__}.xfail: give a reason for {identity}")
+                raise TypeError(f"{cls.__name__}.xfail: the reason for {identity} is empty. Write why the check fails.")
 
     @classmethod
     def checks(cls) -> dict[str, CheckInfo]:
@@ -188,7 +188,7 @@ class Contract:
 
     @classmethod
     def report(cls, *identities: str) -> tuple[CheckResult, ...]:
-        """Run all checks without pytest, each on a fresh instance; or the given ones, and the checks that they need."""
+        """Run checks without pytest, each on a fresh instance: all, or the given ones and the ones that they need."""
         cls._noted.clear()
         try:
             return tuple(cls.result(identity) for identity in identities or cls.checks())
@@ -197,31 +197,31 @@ class Contract:
 
     @classmethod
     def result(cls, identity: str) -> CheckResult:
-        """Run one check; a check that already ran for another one is not repeated.
+        """Result of one check. A check that already ran because another one needs it is not repeated.
 
         Raises:
-            ValueError: no check has this number; the message names the nearest.
+            ValueError: no check has this number; the message suggests the closest one.
         """
         checks = cls.checks()
         if identity not in checks:
             raise ValueError(f"{cls.__name__}: there is no check {identity!r}.{did_you_mean(identity, checks)}")
         return cls._excused(cls._outcome(checks[identity]))
 
-    def beyond(self) -> Collection[str]:
-        """Numbers of checks that do not apply to this choice; `slime plugins check` leaves them out."""
+    def inapplicable(self) -> Collection[str]:
+        """Numbers of checks that do not apply to this choice; `slime plugins check` omits them."""
         return ()
 
     @classmethod
     def teardown_class(cls) -> None:
-        """Free resources shared by the checks; called after them by pytest and by `report`."""
+        """Free resources that the checks share. pytest and `report` call it after the last check."""
 
     def own(self, name: str, value: ValueT | None) -> ValueT:
-        """An attribute that only the author can set; skips the check if it is unset."""
+        """Value of an attribute that only the plugin author can set; skips the check if it is None."""
         if value is not None:
             return value
         if self.automatic:
             raise SkipTest(f"needs the author's `{name}`: inherit {type(self).__bases__[0].__name__} and set it")
-        raise AssertionError(f"set `{name}` on {type(self).__name__}")
+        raise AssertionError(f"{type(self).__name__} needs `{name}`, which is not set. Set it in the class.")
 
     @classmethod
     def _outcome(cls, info: CheckInfo) -> CheckResult:
@@ -242,22 +242,22 @@ class Contract:
         if found.status is CheckStatus.FAILED:
             status, detail = CheckStatus.XFAILED, f"{reason} ({found.detail})"
         else:
-            status, detail = CheckStatus.FAILED, f"passes, yet xfail says: {reason}. Remove it from xfail"
+            status, detail = CheckStatus.FAILED, f"the check passes, but xfail lists it: {reason}. Remove it from xfail"
         return CheckResult(found.identity, status, detail, found.advice)
 
     def _prepare(self) -> None:
         """Called before every check; contracts may override it."""
 
     def _admit(self, info: CheckInfo) -> None:
-        why = ""
+        reason = ""
         for found in map(self.result, info.needs):
             if found.status is CheckStatus.FAILED:
-                why = why or f"{NOT_RUN}{found.identity} failed"
+                reason = reason or f"{NOT_RUN}{found.identity} failed"
             elif found.status is CheckStatus.SKIPPED and found.detail.startswith(NOT_RUN):
-                why = why or found.detail
-        if why:
-            self._note(info, CheckStatus.SKIPPED, why)
-            raise SkipTest(why)
+                reason = reason or found.detail
+        if reason:
+            self._note(info, CheckStatus.SKIPPED, reason)
+            raise SkipTest(reason)
 
 
 def require(condition: object, message: str) -> None:

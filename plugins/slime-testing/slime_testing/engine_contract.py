@@ -5,15 +5,15 @@ Example:
     class TestMine(EngineContract):
         choice = "slime-engine-mine/mine"
 
-        def make_setup(self, scratch):                # a small model, and a launcher for its processes
+        def make_setup(self, scratch):                # a small model, and a launcher for the engine's processes
             return EngineSetup(self.make, 1, hf_checkpoint=MODEL, eos_token_ids=frozenset({2}),
                                launcher=make_launcher(scratch), scratch=scratch)
 
         def publish(self, setup, version):            # weights that differ between versions
             ...
 
-Every check starts a separate engine with weights of version 0, and closes it. With `fresh = False` the checks share one
-engine, except for the checks that close it.
+Every check starts an engine with weights of version 0, and closes it. With `fresh = False` the checks share one engine,
+except for the checks that close it.
 """
 
 import asyncio
@@ -32,17 +32,17 @@ from slime_testing.role import require_methods
 
 METHODS = ("start", "load_weights", "generate", "abort", "close")
 EARLY = 8
-"""Number of requests before an abort, each sent one loop iteration after the last."""
+"""Number of requests just before an abort, each sent one iteration of the event loop after the previous one."""
 ROUNDS = 3
-"""How many rounds may end because the engine finishes before the abort."""
+"""Number of attempts to abort the engine before it finishes its requests."""
 
 
 class EngineContract(SamplingChecks, StreamingChecks, ExtrasChecks):
-    """Inherit, name the engine, and define its setup and how to publish weights to it."""
+    """Contract of engines: inherit it, set `choice`, and define `make_setup` and `publish`."""
 
     @check("ENG-001")
     def test_the_factory_builds_an_engine(self) -> None:
-        """The object has every method of `slime_core.roles.Engine`, each an `async def`; the factory starts nothing."""
+        """The object has every method of `slime_core.roles.Engine`, each an `async def`. The factory starts nothing."""
         with tempfile.TemporaryDirectory() as scratch:
             setup = self.make_setup(Path(scratch))
             before = held()
@@ -51,20 +51,20 @@ class EngineContract(SamplingChecks, StreamingChecks, ExtrasChecks):
             asyncio.run(setup.launcher.close())
         require_methods(built, METHODS)
         plain = [name for name in METHODS if not inspect.iscoroutinefunction(getattr(built, name))]
-        require(not plain, f"{type(built).__name__} has a plain `def` for {', '.join(plain)}; write `async def`")
-        require(not left, f"the factory leaves {left.told()}; do that in start()")
+        require(not plain, f"{', '.join(plain)} of {type(built).__name__} must be `async def`")
+        require(not left, f"the factory created {left}; move this to start()")
 
     @check("ENG-002")
     def test_it_lists_its_transports(self) -> None:
-        """`EngineSpec.transports` lists transport names, best first: without one, no trainer can send it weights."""
+        """`EngineSpec.transports` lists transport names, best first. Without one, a trainer cannot send weights."""
         transports: tuple[object, ...] = tuple(self.spec.transports)
-        require(transports, "transports is empty")
+        require(transports, "EngineSpec.transports is empty; expected at least one transport")
         wrong = [each for each in transports if not isinstance(each, str)]
-        require(not wrong, f"transports holds {wrong}; expected names of transports, or ANY_RECEIVER")
+        require(not wrong, f"EngineSpec.transports contains {wrong}; expected names of transports, or ANY_RECEIVER")
 
     @check("ENG-011", needs=("ENG-001",))
     def test_new_weights_take_effect_at_once(self) -> None:
-        """After `load_weights`, answers have the new version and come from it: flush caches, reload every worker."""
+        """After `load_weights`, outputs come from the new version. Flush caches, and reload every worker."""
 
         async def use(play: Play, load: Load) -> list[GenerateOutput]:
             before = await play.ask(ONE)
@@ -72,15 +72,16 @@ class EngineContract(SamplingChecks, StreamingChecks, ExtrasChecks):
             return [before, *await asyncio.gather(*(play.ask(ONE) for _ in range(8)))]
 
         before, *after = self._run_with_weights(use)
-        require(before.weight_version == 0, f"version 0 is loaded, the output says {before.weight_version!r}")
+        reported = before.weight_version
+        require(reported == 0, f"an output has weight_version {reported!r} with version 0 loaded; expected 0")
         wrong = {output.weight_version for output in after} - {1}
-        require(not wrong, f"version 1 was loaded, outputs say {sorted(wrong)}")
+        require(not wrong, f"outputs have weight_version {sorted(wrong)} after version 1 was loaded; expected 1")
         old = sum(abs(output.log_probs[0] - before.log_probs[0]) < SAME_LOG_PROB for output in after)
-        require(old == 0, f"{old} of {len(after)} outputs after the switch have the log-prob of the old weights")
+        require(old == 0, f"{old} of {len(after)} outputs have log-probs of version 0 after version 1 was loaded")
 
     @check("ENG-012", needs=("ENG-001",))
     def test_weights_can_be_loaded_during_generation(self) -> None:
-        """An asynchronous run loads weights at any time: running requests finish, with either version."""
+        """An asynchronous run loads weights at any time. Running requests must finish, with either version."""
 
         async def use(play: Play, load: Load) -> list[GenerateOutput | BaseException]:
             running = await play.keep_busy(self.busy_tokens)
@@ -89,11 +90,12 @@ class EngineContract(SamplingChecks, StreamingChecks, ExtrasChecks):
 
         ends = self._run_with_weights(use)
         wrong = [end for end in ends if not (isinstance(end, GenerateOutput) and end.weight_version in (0, 1))]
-        require(not wrong, f"{len(wrong)} of {len(ends)} requests under way ended with {wrong[:1]}")
+        failures = f"{len(wrong)} of {len(ends)} running requests ended with {wrong[:1]}"
+        require(not wrong, f"{failures} when version 1 was loaded; expected outputs of version 0 or 1")
 
     @check("ENG-013", needs=("ENG-001",))
     def test_an_abort_returns_the_tokens_so_far(self) -> None:
-        """Every running request returns at once, with its tokens so far and finish ABORT; the engine stays usable.
+        """Each running request returns at once, with its tokens so far and finish ABORT. The engine stays usable.
 
         If the engine finishes before the abort, set a larger `busy_tokens`.
         """
@@ -110,31 +112,31 @@ class EngineContract(SamplingChecks, StreamingChecks, ExtrasChecks):
 
         ends, after = self._run(use)
         raised = [end for end in ends if isinstance(end, BaseException)]
-        require(not raised, f"{len(raised)} of {len(ends)} requests were aborted and raised {raised[:1]}")
+        require(not raised, f"{len(raised)} of {len(ends)} aborted requests raised {raised[:1]}; expected outputs")
         aborted = [end for end in ends if isinstance(end, GenerateOutput) and end.finish is FinishReason.ABORT]
-        require(aborted, f"abort() was called on {len(ends)} requests under way, none has finish ABORT")
+        require(aborted, f"none of {len(ends)} running requests has finish ABORT after abort()")
         agree = all(len(each.tokens) == len(each.log_probs) for each in aborted)
-        require(agree, "an aborted response does not have as many log-probs as tokens")
-        require(after.finish is not FinishReason.ABORT, "a request after abort() was aborted, too")
+        require(agree, "an aborted output has different numbers of tokens and log-probs")
+        require(after.finish is not FinishReason.ABORT, "a request that was sent after abort() was aborted too")
 
     @check("ENG-014", needs=("ENG-001",))
     def test_a_cancelled_request_ends(self) -> None:
-        """Cancelling `generate` ends its tasks: abort the request on the server by its id, or requests pile up."""
+        """If `generate` is cancelled, end its tasks, and abort the request on the server by its id."""
 
         async def use(play: Play) -> tuple[int, int, int]:
             await play.ask(ONE)
             before = asyncio.all_tasks()
-            asked = await play.keep_busy(self.busy_tokens)
-            return await self._cancelled(play, asked, before)
+            requests = await play.keep_busy(self.busy_tokens)
+            return await self._cancelled(play, requests, before)
 
-        going_on, tasks, running = self._run(use)
-        require(going_on == 0, f"{going_on} calls of generate() go on {SETTLE_S:g} s after they were cancelled")
-        require(tasks == 0, f"{tasks} tasks are left {SETTLE_S:g} s after the requests were cancelled")
-        require(running == 0, f"{running} requests are running {SETTLE_S:g} s after they were cancelled")
+        calls, tasks, running = self._run(use)
+        require(calls == 0, f"{calls} calls of generate() still run {SETTLE_S:g} s after they were cancelled")
+        require(tasks == 0, f"{tasks} tasks still run {SETTLE_S:g} s after their requests were cancelled")
+        require(running == 0, f"the engine still runs {running} requests {SETTLE_S:g} s after they were cancelled")
 
     @check("ENG-015", needs=("ENG-001",))
     def test_close_frees_everything_and_can_be_repeated(self) -> None:
-        """A run always closes its engine, even unstarted or twice: end processes, sockets and tasks."""
+        """A run may close an engine that did not start, and close it twice. End processes, sockets and tasks."""
         before = held()
 
         async def close(play: Play) -> int:
@@ -144,22 +146,22 @@ class EngineContract(SamplingChecks, StreamingChecks, ExtrasChecks):
             return len(asyncio.all_tasks()) - 1
 
         async def use(play: Play) -> tuple[int, Held]:
-            # The launcher ends its processes in any case, so count them here; count files after the loop's end.
+            # Count processes here, since the launcher ends them later in any case. Count files after the loop's end.
             tasks = await close(play)
             return tasks, await asyncio.to_thread(settled, lambda: Held(processes=(held() - before).processes))
 
         self._run(close, start=False)
-        self._run(close, fresh=True)  # permanent resources, such as a process server, exist from now on
+        self._run(close, fresh=True)  # creates permanent resources, such as a process server
         before = held()
         tasks, processes = self._run(use, fresh=True)
         files = settled(lambda: held() - before)
-        require(tasks == 0, f"{tasks} tasks are left after close()")
-        require(not processes, f"close() leaves {processes.told()}")
-        require(not files, f"close() leaves {files.told()}")
+        require(tasks == 0, f"{tasks} tasks still run after close()")
+        require(not processes, f"{processes} still exist after close()")
+        require(not files, f"{files} are still open after close()")
 
     @check("ENG-016", needs=("ENG-001", "ENG-015"))
     def test_requests_to_a_closed_engine_raise_an_error(self) -> None:
-        """Running requests and later ones end with a WorkerError when the engine is closed: callers must not hang."""
+        """After `close`, running and later requests raise a WorkerError, so that callers do not hang."""
 
         async def use(play: Play) -> tuple[list[GenerateOutput | BaseException], GenerateOutput | BaseException]:
             running = await play.keep_busy(self.busy_tokens)
@@ -169,14 +171,17 @@ class EngineContract(SamplingChecks, StreamingChecks, ExtrasChecks):
 
         ends, later = self._run(use, fresh=True)
         wrong = [end for end in ends if not isinstance(end, WorkerError | GenerateOutput)]
-        require(not wrong, f"{len(wrong)} of {len(ends)} requests under way at close() ended with {wrong[:1]}")
-        require(isinstance(later, WorkerError), f"generate() after close() ended with {later!r}")
+        ended = f"{len(wrong)} of {len(ends)} requests that ran at close() ended with {wrong[:1]}"
+        require(not wrong, f"{ended}; expected an output or a WorkerError")
+        require(
+            isinstance(later, WorkerError), f"generate() after close() ended with {later!r}; expected a WorkerError"
+        )
 
     @check("ENG-017", needs=("ENG-001",))
     def test_a_prompt_that_is_too_long_does_not_affect_other_requests(self) -> None:
-        """Return no token and finish LENGTH, or raise a SlimeError with the length; other requests must succeed."""
+        """Return no tokens and finish LENGTH, or raise a SlimeError that contains the prompt's length."""
         if self.too_long is None:
-            raise SkipTest("the contract says too_long = None: there is no limit")
+            raise SkipTest("the contract sets too_long = None: prompts have no limit")
         prompt = [self.prompts[0][0]] * self.too_long
 
         async def use(play: Play) -> list[GenerateOutput | BaseException]:
@@ -186,62 +191,63 @@ class EngineContract(SamplingChecks, StreamingChecks, ExtrasChecks):
         long, *others = self._run(use)
         if isinstance(long, GenerateOutput):
             empty = not len(long.tokens) and long.finish is FinishReason.LENGTH
-            require(empty, f"a prompt of {self.too_long} tokens got {len(long.tokens)} tokens, finish {long.finish}")
+            answer = f"{len(long.tokens)} tokens and finish {long.finish}"
+            require(empty, f"a prompt of {self.too_long} tokens got {answer}; expected 0 tokens and LENGTH")
         else:
             clear = isinstance(long, SlimeError) and str(self.too_long) in str(long)
-            require(clear, f"the error does not say that {self.too_long} tokens are too many: {long!r}")
-        harmed = [each for each in others if not isinstance(each, GenerateOutput)]
-        require(not harmed, f"{len(harmed)} of {len(others)} requests beside it ended with {harmed[:1]}")
+            require(clear, f"expected a SlimeError that contains the prompt's length {self.too_long}, got {long!r}")
+        failed = [each for each in others if not isinstance(each, GenerateOutput)]
+        require(not failed, f"{len(failed)} of {len(others)} concurrent requests ended with {failed[:1]}")
 
     @check("ENG-027", needs=("ENG-001", "ENG-011"))
     def test_invalid_weights_are_rejected_and_change_nothing(self) -> None:
-        """A publication may be incomplete or of another model: raise, and keep serving the old version.
+        """If published weights are incomplete or of another model, raise, and continue with the old version.
 
-        An engine that loads only the tensors it finds returns garbage under a valid version. See `spoilt`.
+        An engine that loads only some tensors returns garbage under a valid version. See `invalid_weights`.
         """
 
         async def use(served: Served) -> tuple[object, GenerateOutput, GenerateOutput] | None:
-            channel = await asyncio.to_thread(self.spoilt, served.setup)
+            channel = await asyncio.to_thread(self.invalid_weights, served.setup)
             if channel is None:
                 return None
             play = served.play
-            before, said = await play.ask(ONE), None
+            before, raised = await play.ask(ONE), None
             try:
                 await play.limited(play.engine.load_weights(channel, 1), "load_weights()")
             except Exception as error:
-                said = error
-            return said, before, await play.ask(ONE)
+                raised = error
+            return raised, before, await play.ask(ONE)
 
-        told = self._run_served(use)
-        if told is None:
-            raise SkipTest("the contract says spoilt() = None: nothing that is published can be refused")
-        said, before, after = told
-        require(said is not None, "load_weights() of weights that are not the model's did not raise")
+        outcome = self._run_served(use)
+        if outcome is None:
+            raise SkipTest("the contract's invalid_weights() returns None: its engine accepts all published weights")
+        raised, before, after = outcome
+        require(raised is not None, "load_weights() accepted the contract's invalid weights; expected an error")
         version = after.weight_version
-        require(version == 0, f"load_weights(1) raised, and an output after it says version {version}")
+        require(version == 0, f"load_weights(1) raised, but a later output has version {version}; expected 0")
         apart = abs(after.log_probs[0] - before.log_probs[0])
-        require(apart < SAME_LOG_PROB, f"load_weights(1) raised, and a log-prob after it is {apart:g} from version 0")
+        differs = f"load_weights(1) raised, but a later log-prob differs by {apart:g} from that of version 0"
+        require(apart < SAME_LOG_PROB, differs)
 
     @check("ENG-028", needs=("ENG-001", "ENG-013"))
     def test_an_abort_covers_requests_just_sent(self) -> None:
-        """`abort` covers all earlier requests, even ones still on their way to the server: do not serve them later.
+        """`abort` applies to all earlier requests, even those that have not reached the server yet.
 
-        Repeat the abort until none is left, or drop a request before it is sent.
+        Repeat the abort until no request runs, or drop requests that are not sent yet.
         """
 
         async def use(play: Play) -> list[GenerateOutput | BaseException]:
             await play.ask(ONE)
-            asked = []
+            requests = []
             for seed in range(EARLY):
-                asked.append(asyncio.create_task(play.ask(SamplingParams(self.busy_tokens), seed=seed)))
+                requests.append(asyncio.create_task(play.ask(SamplingParams(self.busy_tokens), seed=seed)))
                 await asyncio.sleep(0)
             await play.limited(play.engine.abort(), "abort()")
-            return await play.ends(asked)
+            return await play.ends(requests)
 
         ends = self._run(use)
         served = [
             each for each in ends if not isinstance(each, GenerateOutput) or each.finish is not FinishReason.ABORT
         ]
-        require(
-            not served, f"{len(served)} of {len(ends)} requests were asked before abort(), and ended with {served[:1]}"
-        )
+        ended = f"{len(served)} of {len(ends)} requests that were sent before abort() ended with {served[:1]}"
+        require(not served, f"{ended}; expected finish ABORT")

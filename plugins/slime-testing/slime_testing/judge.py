@@ -82,8 +82,8 @@ def _needed_first(contract: type[Contract]) -> list[str]:
 
     for identity in checks:
         add(identity)
-    beyond = contract().beyond()
-    return [identity for identity in found if identity not in beyond]
+    inapplicable = contract().inapplicable()
+    return [identity for identity in found if identity not in inapplicable]
 
 
 def _contracts(candidate: PluginStatus, plugins: PluginSet) -> Iterator[tuple[str, type[Contract]]]:

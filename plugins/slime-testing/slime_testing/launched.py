@@ -1,4 +1,4 @@
-"""Worker for the contract of launchers: it reports who it is, and fails on demand.
+"""Worker for the contract of launchers: it reports its rank and process, and fails on demand.
 
 Example:
 
@@ -18,9 +18,9 @@ class Worker:
     """One worker; each method answers one call."""
 
     def __init__(
-        self, rank: int, size: int, *, start: int, told: Path | None = None, place: Place | None = None
+        self, rank: int, size: int, *, start: int, marker_folder: Path | None = None, place: Place | None = None
     ) -> None:
-        """Store the rank and size; a negative `start` fails, and `close` writes the file `told`.
+        """Store the arguments; `close` writes a file to `marker_folder`.
 
         Raises:
             ValueError: `start` is negative.
@@ -28,14 +28,14 @@ class Worker:
         if start < 0:
             raise ValueError(f"worker {rank} cannot start at {start}")
         self._rank, self._size, self._count = rank, size, start
-        self._told, self._place = told, place
+        self._marker_folder, self._place = marker_folder, place
 
     def who(self) -> tuple[int, int, int]:
         """Rank, size and process id."""
         return self._rank, self._size, os.getpid()
 
     def add(self, number: int) -> int:
-        """Add to this worker's sum; returns the sum so far."""
+        """Add a number to this worker's sum; returns the sum."""
         self._count += number
         return self._count
 
@@ -52,12 +52,12 @@ class Worker:
         os._exit(code)
 
     def sleep(self, seconds: float) -> float:
-        """Answer after some time."""
+        """Return after some seconds."""
         time.sleep(seconds)
         return seconds
 
     def die_later(self, seconds: float) -> None:
-        """End the process after the answer, between calls."""
+        """End the process after this call has returned."""
         threading.Timer(seconds, os._exit, (3,)).start()
 
     def where(self) -> Place | None:
@@ -73,11 +73,11 @@ class Worker:
         return str(Path.cwd())
 
     def spawn(self) -> list[int]:
-        """Ids of this process and of a child, like an engine with a server."""
+        """Start a child process, like an engine with a server; returns the pids of this process and the child."""
         return [os.getpid(), subprocess.Popen(["sleep", "600"]).pid]
 
     def double(self, data: bytes) -> bytes:
-        """Answer with twice the data."""
+        """The data, twice."""
         return data * 2
 
     def say(self, text: str) -> None:
@@ -86,6 +86,6 @@ class Worker:
         os.write(2, text.encode() + b"\n")
 
     def close(self) -> None:
-        """Write `told`, which shows the check that `close` was called."""
-        if self._told is not None:
-            (self._told / f"closed-{self._rank}").touch()
+        """Write a file, by which the check detects the call."""
+        if self._marker_folder is not None:
+            (self._marker_folder / f"closed-{self._rank}").touch()

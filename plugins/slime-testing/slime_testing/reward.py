@@ -11,8 +11,8 @@ Example:
         choice = "slime-reward-rank/shortest"
         samples = [make_sample("4"), make_sample("It is 4"), make_sample("four")]
 
-Each check that both contracts share is a function here; each contract gives it a number. Slow rewards need no
-`patience`: each call gets the time that its spec allows.
+A check that both contracts share is a function here; each contract gives it a number. Slow rewards need no
+`patience`: each call may take as long as its spec allows.
 """
 
 import asyncio
@@ -59,18 +59,18 @@ REASON_CHARACTERS = 200
 COMPONENTS = 64
 """Most components of a score."""
 FORK_S = 5.0
-"""Seconds after a call's own time limit until its process is ended."""
+"""Seconds after a call's time limit until its process is killed."""
 INJECTED = ("response", "label", "prompt", "tokens", "metadata")
-"""Fields that the kit makes unreadable, one at a time."""
+"""Fields whose reading the kit makes fail, one at a time."""
 RESPONSES = ("4", "It is 4.", "5", "", "4")
-"""Responses of the kit's group."""
+"""Responses in the kit's group."""
 
 
 class ScorerContract(RoleContract[SpecT], Generic[SpecT]):
-    """Base of the contracts of rewards and group rewards. A reward gets groups of one sample."""
+    """Base of the contracts of rewards and group rewards. For a reward, each group has one sample."""
 
     deterministic: ClassVar[bool] = True
-    """Whether the same samples and seed always get the same verdicts; False for judges that sample."""
+    """Whether the same samples and seed always get the same verdicts. Set False for judges that sample."""
 
     def _groups(self) -> list[list[Sample]]:
         raise NotImplementedError
@@ -115,30 +115,33 @@ class ScorerContract(RoleContract[SpecT], Generic[SpecT]):
 
     def _require_on_the_loop(self) -> None:
         if not self._on_the_loop():
-            raise SkipTest("it is a plain `def`, which does not run on the event loop")
+            raise SkipTest("it is a plain `def`, which runs in a worker process")
 
     def _require_deterministic(self) -> None:
         if not self.deterministic:
-            raise SkipTest("the contract says deterministic = False")
+            raise SkipTest("the contract sets deterministic = False")
 
 
 Scorer = ScorerContract[RewardSpec] | ScorerContract[GroupRewardSpec]
 
 
 def test_it_does_not_change_the_samples(self: Scorer) -> None:
-    """Other rewards and the trainer read the same samples: change and sort nothing (use `copy.deepcopy`)."""
+    """Other rewards and the trainer read the same samples. Use `copy.deepcopy` before you change or sort them."""
     for samples in self._usable():
         given = copy.deepcopy(samples)
         order, before = list(map(id, given)), [sample.to_dict() for sample in given]
         asyncio.run(call(self.built(), self._subject(given), CONTEXT))
-        require(order == list(map(id, given)), "it changed the list of samples that it was given")
+        require(order == list(map(id, given)), "it changed the list of samples; sort or extend a copy")
         pairs = [(one, other.to_dict()) for one, other in zip(before, given, strict=True)]
         changed = [name for one, other in pairs for name, value in one.items() if other[name] != value]
-        require(not changed, f"the reward changed {', '.join(changed)} of a sample")
+        require(not changed, f"it changed {', '.join(changed)} of a sample; change a copy")
 
 
 def test_the_same_samples_get_the_same_verdict(self: Scorer) -> None:
-    """Draw only from `ctx.seed`; keep no state between calls. If verdicts must vary, set `deterministic = False`."""
+    """Draw random numbers only from `ctx.seed`, and keep no state between calls.
+
+    If verdicts must vary, set `deterministic = False` in the contract.
+    """
     self._require_deterministic()
     scorer, samples = self.isolated(), self._usable()[0]
 
@@ -146,11 +149,12 @@ def test_the_same_samples_get_the_same_verdict(self: Scorer) -> None:
         return [await self._ask(scorer, samples) for _ in range(3)]
 
     answers = [*asyncio.run(repeated()), self._answer(samples)]
-    require(all(each == answers[0] for each in answers), f"four calls, different answers: {answers}")
+    same = all(each == answers[0] for each in answers)
+    require(same, f"four calls with the same samples and seed returned different verdicts: {answers}")
 
 
 def test_concurrent_calls_do_not_mix(self: Scorer) -> None:
-    """A rollout scores hundreds of samples at once: keep a call's data in local variables."""
+    """A rollout scores hundreds of samples concurrently. Keep the data of a call in local variables."""
     self._require_deterministic()
     scorer, groups = self.isolated(), self._usable()
     groups = [part for each in groups for part in ((each, each[:1], each[1:]) if len(each) > 1 else (each,))]
@@ -160,11 +164,11 @@ def test_concurrent_calls_do_not_mix(self: Scorer) -> None:
         return await asyncio.gather(*(self._ask(scorer, samples) for samples in groups * 4))
 
     differing = sum(one != other for one, other in zip(asyncio.run(at_once()), expected, strict=True))
-    require(differing == 0, f"{differing} of {len(expected)} answers differ from those given one by one")
+    require(differing == 0, f"{differing} of {len(expected)} concurrent calls returned other verdicts than alone")
 
 
 def test_it_does_not_block_the_event_loop(self: Scorer) -> None:
-    """All other samples wait while a reward computes: `await` I/O, and use `def` for computations.
+    """All other samples wait while a reward blocks the event loop. Use `await` for I/O, and `def` for computations.
 
     A plain `def` runs in a worker process, which is killed at its time limit.
     """
@@ -175,31 +179,32 @@ def test_it_does_not_block_the_event_loop(self: Scorer) -> None:
 
 
 def test_it_works_outside_the_main_thread(self: Scorer) -> None:
-    """Event loops also run in other threads: `signal.alarm` and signal handlers do not work there."""
+    """The event loop may run in another thread. Do not use `signal.alarm` or signal handlers, which fail there."""
     samples = self._usable()[0]
     expected = self._answer(samples)
     try:
         found = in_thread(lambda: self._answer(samples), self.spec.timeout_s)
     except Exception as error:
-        raise AssertionError(f"in another thread it raised {error!r}") from error
-    require(not self.deterministic or found == expected, f"in another thread it answered {found}, not {expected}")
+        raise AssertionError(f"it raised {error!r} outside the main thread") from error
+    same = not self.deterministic or found == expected
+    require(same, f"it returned {found} outside the main thread; expected {expected}")
 
 
 def test_it_handles_hostile_responses(self: Scorer) -> None:
-    """A policy in training may write anything: bound lengths and depths, and do not evaluate text."""
+    """A policy in training may write anything. Limit lengths and nesting depths, and do not evaluate text as code."""
     hostile, limit_s = self._hostile(), self.spec.timeout_s
-    # One fork runs all responses; only if it does not return, one fork per response shows which is at fault.
+    # One fork runs all responses. Only if it does not return, one fork per response finds the response at fault.
     alone = self._on_the_loop() and fails_in_a_fork(partial(_answer_all, self, hostile.values()), limit_s + FORK_S)
     for name, samples in hostile.items():
         if alone:
-            why = fails_in_a_fork(partial(self._answer, samples), limit_s + FORK_S)
-            require(not why, f"response {name!r}: {why}")
+            failure = fails_in_a_fork(partial(self._answer, samples), limit_s + FORK_S)
+            require(not failure, f"response {name!r}: {failure}")
         started = time.perf_counter()
         try:
             in_thread(partial(self._answer, samples), limit_s + 1)
         except Exception as error:
-            what = f"no answer in {limit_s} s" if isinstance(error, TimeoutError) else repr(error)
-            raise AssertionError(f"response {name!r}: {what}") from error
+            failure = f"no verdict within {limit_s} s" if isinstance(error, TimeoutError) else f"it raised {error!r}"
+            raise AssertionError(f"response {name!r}: {failure}") from error
         slow = self._on_the_loop() and time.perf_counter() - started > 0.2
         if slow and (stall := blocks(self._act(samples))):
             raise AssertionError(f"response {name!r}: {stall}")
@@ -212,14 +217,14 @@ def _answer_all(self: Scorer, groups: Iterable[list[Sample]]) -> None:
 
 
 def test_a_call_can_be_cancelled(self: Scorer) -> None:
-    """Ctrl-C and timeouts cancel the call: re-raise `asyncio.CancelledError`, or do not catch it at all."""
+    """Ctrl-C and timeouts cancel the call. Do not catch `asyncio.CancelledError`, or raise it again."""
     self._require_on_the_loop()
     refuses = refuses_cancellation(self._act())
-    require(not refuses, "one second after task.cancel() the call was not cancelled")
+    require(not refuses, "the call still ran one second after task.cancel(); expected asyncio.CancelledError")
 
 
 def test_an_error_gets_no_score(self: Scorer) -> None:
-    """Raise errors, or return `Unscored(reason)`: `except Exception: return Score(0.0)` hides every bug."""
+    """Let errors propagate, or return `Unscored(reason)`. `except Exception: return Score(0.0)` hides every bug."""
     for name in INJECTED:
         samples = [spied(sample, broken=(name,)) for sample in self._usable()[0]]
         try:
@@ -227,7 +232,7 @@ def test_an_error_gets_no_score(self: Scorer) -> None:
         except InjectedError:
             continue
         hidden = any(name in sample.read for sample in samples) and _all_scores(returned)
-        require(not hidden, f"reading {name} raised RuntimeError, and the answer was {returned}")
+        require(not hidden, f"reading {name} raised RuntimeError, but it returned {returned}; expected no score")
 
 
 def _all_scores(returned: object) -> bool:
@@ -236,7 +241,7 @@ def _all_scores(returned: object) -> bool:
 
 
 def test_a_refused_connection_gets_no_score(self: Scorer) -> None:
-    """If the judge is unreachable, raise the error or return `Unscored(reason, retryable=True)`."""
+    """If a server is unreachable, let the error propagate, or return `Unscored(reason, retryable=True)`."""
     samples = self._usable()[0]
     with refused_network() as attempts:
         try:
@@ -247,17 +252,17 @@ def test_a_refused_connection_gets_no_score(self: Scorer) -> None:
         raise SkipTest("it opens no connection")
     answers = returned if isinstance(returned, list | tuple) else [returned]
     scored = any(isinstance(each, Score) for each in answers)
-    require(not scored, f"every connection was refused, and the answer was {returned}")
+    require(not scored, f"every connection was refused, but it returned {returned}; expected no score")
 
 
 def test_calls_leave_nothing_running(self: Scorer) -> None:
-    """A run makes thousands of calls: wait for every process and thread that a call starts (`with`, `join`)."""
+    """A run makes thousands of calls. End every task, process and thread that a call starts (`with`, `join`)."""
     left = left_behind(self._act)
-    require(not left, f"{left} are still there")
+    require(not left, f"it leaks {left}")
 
 
 def test_calls_do_not_leak_memory(self: Scorer) -> None:
-    """A run scores millions of samples: bound caches (`lru_cache(maxsize=64)`), and keep no samples."""
+    """A run scores millions of samples. Limit caches (`lru_cache(maxsize=64)`), and keep no samples."""
     scorer, given, number = self.built(), self._groups()[0], 0
 
     async def another() -> object:
@@ -268,41 +273,41 @@ def test_calls_do_not_leak_memory(self: Scorer) -> None:
         return await call(scorer, self._subject(samples), CONTEXT)
 
     kept = leaked_bytes(another)
-    require(kept < LEAK_BYTES, f"each call keeps {kept / 1024:.0f} KiB")
+    require(kept < LEAK_BYTES, f"each call leaks {kept / 1024:.0f} KiB; at most {LEAK_BYTES // 1024} KiB is allowed")
 
 
 def test_calls_leak_no_resources(self: Scorer) -> None:
-    """A run makes thousands of calls: wait for processes and threads, bound caches, and keep no samples."""
+    """A run makes thousands of calls. End processes and threads, limit caches, and keep no samples."""
     test_calls_leave_nothing_running(self)
     test_calls_do_not_leak_memory(self)
 
 
 def test_it_prints_nothing(self: Scorer) -> None:
-    """Standard output belongs to the command (`slime train --json`): use `logging`."""
+    """Standard output is for the command's own output (`slime train --json`). Use `logging` instead of `print`."""
     text = printed(self._act())
-    require(not text, f"it printed {text[:80]!r}")
+    require(not text, f"it printed {text[:80]!r}; use `logging`")
 
 
 def test_a_call_changes_no_global_state(self: Scorer) -> None:
-    """Driver and plugins share the process: do not seed `random`, replace functions or change global settings."""
+    """Driver and plugins share a process. Do not seed `random`, replace functions or change global settings."""
     self._require_on_the_loop()
     self._require_nothing_changed(self._act())
 
 
 class RewardContract(ScorerContract[RewardSpec]):
-    """Inherit, name the reward, and set a good and a bad sample."""
+    """Contract of rewards: inherit it, and set `choice`, a good and a bad sample."""
 
     kind = RewardSpec
     good: ClassVar[Sample | None] = None
     """A finished sample with a higher reward than `bad`."""
     bad: ClassVar[Sample | None] = None
-    """A finished sample."""
+    """A finished sample with a lower reward than `good`."""
     needs_label: ClassVar[bool] = True
-    """Whether a sample without a label gets no score; False for rewards that read labels but do not need them."""
+    """Whether a sample without a label gets no score. Set False if the reward reads labels but does not need them."""
 
     @check("REW-001")
     def test_the_factory_builds_a_reward(self) -> None:
-        """The core calls `reward(sample, ctx)`: an `async def` that awaits, or a plain `def`, which the core isolates.
+        """The core calls `reward(sample, ctx)`. Write an `async def` that awaits, or a plain `def` in a worker process.
 
         A spec with `isolation=Isolation.LOOP` needs an `async def`.
         """
@@ -311,67 +316,71 @@ class RewardContract(ScorerContract[RewardSpec]):
 
     @check("REW-002", needs=("REW-001", "REW-007", "REW-017"))
     def test_it_returns_a_verdict(self) -> None:
-        """Return a float, `Score(value)`, `Unscored(reason)` or `NotApplicable()`, and nothing else."""
+        """Return a float, `Score(value)`, `Unscored(reason)` or `NotApplicable()`."""
         for samples in self._usable():
             self._answer(samples)
 
     @check("REW-004", needs=("REW-002",), decisive=True)
     def test_the_good_sample_scores_higher(self) -> None:
-        """A reward that does not distinguish the two samples teaches nothing, or the opposite."""
+        """`good` must score higher than `bad`: otherwise training learns nothing, or the opposite."""
         if self.automatic and not (self.good and self.bad):
-            raise SkipTest(self._said_of_the_kit())
+            raise SkipTest(self._why_undecided())
         (good,), (bad,) = (self._answer([self.own(name, getattr(self, name))]) for name in ("good", "bad"))
-        require(isinstance(good, Score) and isinstance(bad, Score), f"expected two scores, got {good} and {bad}")
-        ordered = cast(Score, good).value > cast(Score, bad).value
-        require(ordered, f"the good sample got {good}, the bad one {bad}")
+        both = f"`good` got {good} and `bad` got {bad}"
+        require(isinstance(good, Score) and isinstance(bad, Score), f"{both}; expected two scores")
+        require(cast(Score, good).value > cast(Score, bad).value, f"{both}; expected a higher score for `good`")
 
     @check("REW-011", needs=("REW-002",))
     def test_a_missing_label_gets_no_score(self) -> None:
-        """Return `Unscored(reason)` without a gold answer: a zero would punish the model for a fault of the data.
+        """If the label is None, return `Unscored(reason)`. A score of 0 would punish the model for missing data.
 
         If the reward reads the label but does not need it, set `needs_label = False`.
         """
         if not self.needs_label:
-            raise SkipTest("the contract says needs_label = False")
+            raise SkipTest("the contract sets needs_label = False")
         if "label" not in self._fields_read():
             raise SkipTest("it does not read the label")
         sample = copy.deepcopy(self._usable()[0][0])
         sample.label = None
         (returned,) = self._answer([sample])
-        require(not isinstance(returned, Score), f"label None was scored: {returned}; expected Unscored(reason)")
+        require(not isinstance(returned, Score), f"label None got {returned}; expected Unscored(reason)")
 
     @check("REW-014", needs=("REW-009",))
     def test_reasons_and_component_names_are_short(self) -> None:
-        """Reasons and component names become metrics: keep them short and few, and never use the response."""
+        """Reasons and component names become metrics. Keep them few and short, without text of the response."""
         for samples in (*self._usable(), *self._hostile().values()):
             match self._answer(samples)[0]:
                 case Unscored(reason=reason):
-                    require(len(reason) <= REASON_CHARACTERS, f"a reason of {len(reason)} characters")
+                    self._require_at_most(REASON_CHARACTERS, len(reason), "characters of a reason")
                 case Score(components=components):
-                    require(len(components) <= COMPONENTS, f"a score of {len(components)} components")
+                    self._require_at_most(COMPONENTS, len(components), "components of a score")
                     longest = max(map(len, components), default=0)
-                    require(longest <= REASON_CHARACTERS, f"a component's name of {longest} characters")
+                    self._require_at_most(REASON_CHARACTERS, longest, "characters of a component's name")
                 case NotApplicable():
                     pass
 
     @check("REW-017", needs=("REW-001", "REW-007"))
     def test_it_reads_only_the_declared_fields(self) -> None:
-        """In a worker process a sample has only the fields in `spec.fields`: name all fields that you read."""
+        """A worker process receives only the fields in `spec.fields`. List there all fields that the reward reads."""
         if self._on_the_loop():
-            raise SkipTest("it runs on the event loop, so it has every field")
-        unnamed = self._fields_read() - set(self.spec.fields)
-        require(not unnamed, f"it reads {', '.join(sorted(unnamed))}; fields names {', '.join(self.spec.fields)}")
+            raise SkipTest("it runs on the event loop, where samples have all fields")
+        missing = ", ".join(sorted(self._fields_read() - set(self.spec.fields)))
+        require(not missing, f"it reads {missing}; `fields` of its spec lists only {', '.join(self.spec.fields)}")
 
     def verdict_of(self, sample: Sample, **settings: object) -> Verdict:
-        """The reward's verdict on a sample, with these settings, for more tests; `def` or `async def`."""
+        """The reward's verdict on a sample, with these settings, for additional tests."""
         reward = self.spec.factory(self.validated(**settings), self.setup())
         return cast(Verdict, as_verdict(asyncio.run(call(reward, sample, CONTEXT))))
 
-    def _said_of_the_kit(self) -> str:
+    @staticmethod
+    def _require_at_most(limit: int, count: int, what: str) -> None:
+        require(count <= limit, f"{count} {what}; at most {limit} are allowed")
+
+    def _why_undecided(self) -> str:
         answers = [self._answer(samples)[0] for samples in self._usable()]
         scored = any(isinstance(each, Score) for each in answers)
-        told = "needs the author's `good` and `bad`: inherit RewardContract and set them"
-        return told if scored else f"{told}; the kit's own got no score at all, but {answers[0]} and {answers[1]}"
+        why = "needs the author's `good` and `bad`: inherit RewardContract and set them"
+        return why if scored else f"{why}; the kit's samples got no score, but {answers[0]} and {answers[1]}"
 
     def _groups(self) -> list[list[Sample]]:
         return [[self.good or make_sample("4")], [self.bad or make_sample("5")]]
@@ -391,50 +400,52 @@ class RewardContract(ScorerContract[RewardSpec]):
 
 
 class GroupRewardContract(ScorerContract[GroupRewardSpec]):
-    """Inherit, name the group reward, and set a group."""
+    """Contract of group rewards: inherit it, and set `choice` and `samples`."""
 
     kind = GroupRewardSpec
     samples: ClassVar[Sequence[Sample] | None] = None
-    """Finished samples of one group; None: the kit's group."""
+    """Finished samples of one group; None: samples of the kit."""
     order_matters: ClassVar[bool] = False
-    """Whether a sample's verdict may depend on its place in the group."""
+    """Whether a sample's verdict may depend on its position in the group."""
 
     @check("GRW-001")
     def test_the_factory_builds_a_group_reward(self) -> None:
-        """The core calls `reward(samples, ctx)`: an `async def` that awaits, or a plain `def`, isolated by the core."""
+        """The core calls `reward(samples, ctx)`. Write an `async def` that awaits, or a plain `def`."""
         require_called_as(self.built(), "samples", "ctx")
         self.isolated()
 
     @check("GRW-002", needs=("GRW-001", "GRW-006"))
     def test_it_returns_one_verdict_per_sample(self) -> None:
-        """Return a list of `Score`, `Unscored` or `NotApplicable`, one per sample, for groups of every size."""
+        """For groups of any size, return a list with one `Score`, `Unscored` or `NotApplicable` per sample."""
         (samples,) = self._usable()
         for group in (samples, samples[:1], [*samples, *samples]):
             self._answer(group)
 
     @check("GRW-016", needs=("GRW-002",), decisive=True)
     def test_it_scores_at_least_one_sample(self) -> None:
-        """A group without scores is not trained on: return `Unscored` only for samples that cannot be judged."""
+        """A group without scores is not trained on. Return `Unscored` only for samples that cannot be judged."""
         answers = self._answer(self._usable()[0])
         if any(isinstance(each, Score) for each in answers):
             return
-        told = f"no sample of the group got a score, but {answers[0]}"
         if self.samples is None:
-            raise SkipTest(f"needs the author's `samples`: of the kit's own, {told}")
-        require(False, told)
+            raise SkipTest(f"needs the author's `samples`: the kit's samples got no score, but {answers[0]}")
+        require(False, f"no sample of `samples` got a score, but {answers[0]}; expected at least one Score")
 
     @check("GRW-005", needs=("GRW-002", "GRW-004"))
     def test_verdicts_do_not_depend_on_the_order_of_samples(self) -> None:
-        """Return verdicts in the samples' order, which is arbitrary. If it must count, set `order_matters = True`."""
+        """Return each verdict at its sample's position; the order of samples in a group is arbitrary.
+
+        If verdicts must depend on the order, set `order_matters = True`.
+        """
         self._require_deterministic()
         if self.order_matters:
-            raise SkipTest("the contract says order_matters = True")
+            raise SkipTest("the contract sets order_matters = True")
         (samples,) = self._usable()
         backwards = self._answer(samples[::-1])[::-1]
-        require(backwards == self._answer(samples), "the same samples in another order got other verdicts")
+        require(backwards == self._answer(samples), "samples in reverse order got other verdicts; expected the same")
 
     def verdicts_of(self, samples: Sequence[Sample], **settings: object) -> list[Verdict]:
-        """The group reward's verdicts on a group, with these settings, for more tests."""
+        """The group reward's verdicts on a group, with these settings, for additional tests."""
         reward = self.spec.factory(self.validated(**settings), self.setup())
         return list(cast(Sequence[Verdict], asyncio.run(call(reward, samples, CONTEXT))))
 
@@ -464,7 +475,7 @@ _NUMBERS: Mapping[Callable[[Scorer], None], Sequence[str]] = {
     test_a_call_changes_no_global_state: ("REW-019 REW-002", "GRW-015 GRW-002"),
     test_calls_leak_no_resources: ("GRW-013 GRW-002",),
 }
-"""Number of each shared check in each contract, followed by the checks that it needs."""
+"""Shared checks: for each contract, the check's number and the numbers of checks that it needs."""
 
 for _method, _texts in _NUMBERS.items():
     for _text in _texts:

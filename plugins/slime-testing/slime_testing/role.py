@@ -28,7 +28,7 @@ from slime_testing._state import changed_by, code_state
 from slime_testing.contract import Contract, require
 
 NOWHERE = "<nowhere>"
-"""Name of a spec that worker processes cannot find."""
+"""Name of a spec that worker processes cannot import."""
 SEED = 1
 """Seed of the kit's runs."""
 _ENDED = ("memory", "died", "output", "processes")
@@ -52,8 +52,8 @@ def protected(
     made = None if spec.isolation is Isolation.PROCESS else build()
     if isolation_of(spec, made) is Isolation.PROCESS and registered.qualified == NOWHERE:
         raise PluginError(
-            f"{spec.role} {spec.name!r} runs in a process of its own, which finds it by name: let `choice` be a name "
-            '("my-plugin/name", "./my_rewards.py:function"), or a spec that a variable of its module holds'
+            f"{spec.role} {spec.name!r} runs in a worker process, which cannot find this spec. Set `choice` to a name "
+            '("my-plugin/name", "./my_rewards.py:function"), or store the spec in a module variable.'
         )
     if repr(plugins) not in _PROTECTIONS:
         stats = PluginStats()
@@ -61,11 +61,11 @@ def protected(
     protection, stats = _PROTECTIONS[repr(plugins)]
     calls = stats.calls(spec.role, registered.qualified, registered.plugin)
     call = protection.protect(registered, settings, lambda: made, name=registered.qualified)
-    return _Outspoken(cast(_Ask, call), calls)
+    return _RaisesErrors(cast(_Ask, call), calls)
 
 
 def placed(spec: Spec[object]) -> RegisteredChoice:
-    """A spec outside the catalog, with the module variable by which worker processes find it."""
+    """A spec outside the catalog, registered under the module variable by which worker processes find it."""
     module = sys.modules.get(getattr(inspect.unwrap(spec.factory), "__module__", ""))
     file = getattr(module, "__file__", None)
     held = next((name for name, value in vars(module).items() if value is spec), None) if module and file else None
@@ -74,7 +74,7 @@ def placed(spec: Spec[object]) -> RegisteredChoice:
 
 @contextlib.contextmanager
 def samples_of_the_kit(wanted: str) -> Iterator[None]:
-    """Skip the running check if the plugin raises for a sample made by the kit, since the author may have a better one.
+    """Skip the running check if the plugin raises for a sample of the kit: it may need other samples.
 
     Raises:
         SkipTest: the plugin raised; `wanted` is the attribute that the author should set.
@@ -85,24 +85,24 @@ def samples_of_the_kit(wanted: str) -> Iterator[None]:
         raise
     except Exception as error:
         # sys.exit and misspelt names are faults of the plugin, not of the sample.
-        if not isinstance(error.__cause__ or error, Exception) or _is_mistake(error):
+        if not isinstance(error.__cause__ or error, Exception) or _is_plugin_bug(error):
             raise
-        raise SkipTest(f"needs the author's {wanted}: the kit's own raised {_said(error)}") from error
+        raise SkipTest(f"needs the author's {wanted}: the kit's samples raised {_error_line(error)}") from error
 
 
-def _is_mistake(error: Exception) -> bool:
-    text = _said(error)
+def _is_plugin_bug(error: Exception) -> bool:
+    text = _error_line(error)
     own = text.startswith(("NameError:", "UnboundLocalError:", "ImportError:", "ModuleNotFoundError:"))
     return own or (text.startswith("AttributeError:") and ("'Sample' object" in text or "Context' object" in text))
 
 
-def _said(error: Exception) -> str:
+def _error_line(error: Exception) -> str:
     lines = str(error).strip().splitlines()
-    told = next((line for line in reversed(lines) if line[:1].isalpha() and ":" in line), "")
-    return told if isinstance(error, PluginError) and told else f"{type(error).__name__}: {error}"
+    last = next((line for line in reversed(lines) if line[:1].isalpha() and ":" in line), "")
+    return last if isinstance(error, PluginError) and last else f"{type(error).__name__}: {error}"
 
 
-class _Outspoken:
+class _RaisesErrors:
     def __init__(self, call: _Ask, calls: CallStats) -> None:
         self._call, self._calls = call, calls
 
@@ -126,11 +126,11 @@ class RoleContract(Contract, Generic[SpecT]):
     kind: ClassVar[type[Spec[object]]]
     """Spec class of the contract's role."""
     choice: ClassVar[str | Spec[object]]
-    """The choice: a name in the catalog, or a spec."""
+    """The choice to check: a name in the catalog, or a spec."""
     settings: ClassVar[Mapping[str, object]] = {}
     """Settings of the choice."""
     plugins: ClassVar[PluginSet] = ALL_INSTALLED
-    """Plugins in the catalog."""
+    """Plugins to load."""
     _discovered: ClassVar[Catalog]
     _code: ClassVar[Mapping[str, object]]
 
@@ -141,27 +141,27 @@ class RoleContract(Contract, Generic[SpecT]):
 
     @cached_property
     def registered(self) -> RegisteredChoice:
-        """The spec of `choice`, with its origin."""
+        """The spec of `choice`, with the plugin and package that offer it."""
         kind, choice = self.kind, self.choice
         found: object = choice if isinstance(choice, Spec) else self._catalog().find(kind.role, choice)
         found = placed(found) if isinstance(found, Spec) else found
         spec = found.spec if isinstance(found, RegisteredChoice) else found
-        require(isinstance(spec, kind), f"choice is a {type(spec).__name__}; expected a {kind.__name__}")
+        require(isinstance(spec, kind), f"`choice` is a {type(spec).__name__}; expected a {kind.__name__}")
         return cast(RegisteredChoice, found)
 
     def validated(self, **settings: object) -> Settings:
-        """Settings of the choice, validated like a section of a run file; given ones override the class's.
+        """Settings of the choice, validated like a section of a run file. Arguments override `self.settings`.
 
-        Example: `self.spec.factory(self.validated(times=2), self.setup())` in a test needs no class of the plugin.
+        Example: `self.spec.factory(self.validated(times=2), self.setup())` builds the choice in an additional test.
         """
         given = {**self.settings, **settings}
         missing = [key for key, info in self.spec.model.model_fields.items() if info.is_required() and key not in given]
         if missing and self.automatic:
-            raise SkipTest(f"needs the author's `settings`: {', '.join(missing)} must be given")
+            raise SkipTest(f"needs the author's `settings`: {', '.join(missing)} must be set")
         return self.spec.model.model_validate(given)
 
     def make(self, role: str, name: str, **settings: object) -> object:
-        """Build another choice, as `Setup.make` does in a run."""
+        """Build another choice, like `Setup.make` in a run."""
         catalog = catalog_of(self.plugins)
         found = catalog.find(role, name)
         validated = found.spec.model.model_validate(settings)
@@ -169,17 +169,17 @@ class RoleContract(Contract, Generic[SpecT]):
         return protected(found, validated, build, catalog.plugin_set)
 
     def built(self) -> object:
-        """The factory's object, in this process and without protection."""
+        """The object that the factory returns, in this process and without isolation."""
         return self.spec.factory(self.validated(), self.setup())
 
     def isolated(self) -> object:
-        """The factory's object, with calls isolated as its spec says."""
+        """The object that the factory returns, with calls isolated according to its spec."""
         settings = self.validated()
         build = partial(self.spec.factory, settings, self.setup())
         return protected(self.registered, settings, build, self._catalog().plugin_set)
 
     def setup(self) -> Setup:
-        """The argument of most factories."""
+        """The `setup` argument of most factories."""
         return Setup(self.make, seed=SEED)
 
     def _prepare(self) -> None:
@@ -192,7 +192,7 @@ class RoleContract(Contract, Generic[SpecT]):
                 await act()
 
         changed = changed_by(lambda: asyncio.run(once()), self._code)
-        require(not changed, f"a call {'; it '.join(changed)}")
+        require(not changed, f"a call {'; it '.join(changed)}. Plugins must leave process-wide state unchanged.")
 
     @classmethod
     def _catalog(cls) -> Catalog:
@@ -203,29 +203,30 @@ class RoleContract(Contract, Generic[SpecT]):
 
 
 def require_called_as(made: object, *arguments: str) -> None:
-    """Fail the running check unless the made object accepts these positional arguments."""
-    require(callable(made), f"the factory returned {made!r:.80}, which cannot be called")
+    """Fail the running check unless the built object accepts these positional arguments."""
+    require(callable(made), f"the factory returned {made!r:.80}, which is not callable")
     signature = inspect.signature(cast(Callable[..., object], made))
     try:
         signature.bind(*arguments)
     except TypeError as error:
-        raise AssertionError(f"it takes {signature}, and is called as ({', '.join(arguments)}): {error}") from None
+        expected = ", ".join(arguments)
+        raise AssertionError(f"its signature is {signature}; expected ({expected}): {error}") from None
 
 
 def require_methods(made: object, names: Iterable[str]) -> None:
-    """Fail the running check unless the made object has these methods."""
+    """Fail the running check unless the built object has these methods."""
     missing = [name for name in names if not callable(getattr(made, name, None))]
-    require(not missing, f"{type(made).__name__} lacks {', '.join(missing)}")
+    require(not missing, f"{type(made).__name__} has no method {', '.join(missing)}")
 
 
 def require_plain_def(made: object, *arguments: str) -> None:
-    """Fail the running check unless the made object accepts these arguments and is not `async def`."""
+    """Fail the running check unless the built object accepts these arguments and is not `async def`."""
     require_called_as(made, *arguments)
-    require(not is_async(made), "it is `async def`; write a plain `def`")
+    require(not is_async(made), "the factory returned an `async def`; write a plain `def`")
 
 
 def catalog_of(plugins: PluginSet) -> Catalog:
-    """The catalog, without warnings about other broken plugins."""
+    """A catalog of these plugins; suppresses warnings about plugins that cannot be loaded."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PluginWarning)
         return Catalog.discover(plugins, strict=False)

@@ -14,7 +14,7 @@ from slime_testing.blocking import STALL_S, TRIES
 from slime_testing.contract import require
 
 PROMPT_TOKENS = (11, 12, 13, 14, 15)
-"""Prompt ids of every made sample."""
+"""Prompt token ids of every sample."""
 
 
 def make_sample(
@@ -50,12 +50,12 @@ def make_sample(
 
 
 def make_pending(*, prompt: str = "What is 2 + 2?", label: Json = "4", group_index: int = 0, index: int = 0) -> Sample:
-    """A drawn sample, as generators receive it."""
+    """A pending sample, as generators receive it."""
     return Sample(group_index=group_index, index=index, rollout_id=index, prompt=prompt, label=label, source="kit")
 
 
 def make_group(draw: int = 0, *, rewards: Sequence[float] = (0.0, 1.0), weight_version: int = 0) -> Group:
-    """A frozen group of one sample per reward; `draw` is its identity."""
+    """A frozen group with one finished sample per reward; `draw` determines its id."""
     samples = [
         make_sample(reward=reward, weight_version=weight_version, group_index=draw, index=index)
         for index, reward in enumerate(rewards)
@@ -82,16 +82,16 @@ HOSTILE: Mapping[str, str] = {
     "text that pretends to be code": "__import__('os')._exit(3)",
     "an end of thought that never began": "</think>" * 1_000,
 }
-"""Responses by kind."""
+"""Responses that break careless rewards, by name."""
 
 
 DISTINCT_REASONS = 8
-"""Most different reasons that a filter may give for the kit's groups: each reason becomes a metric."""
+"""Most distinct reasons that a filter may give for the kit's groups: each reason becomes a metric."""
 _REWARDS = ((0.0, 1.0), (1.0, 1.0), (0.0, 0.0), (0.25, 0.5, 0.75, 1.0), (-1.0, 2.0), (1.0,), (0.5, 0.5, 0.5001))
 
 
 def varied_groups() -> list[Group]:
-    """Finished groups: equal and different rewards, one or several samples, short, long or cut, of two data sets."""
+    """Finished groups with equal and different rewards, of several sizes, lengths, statuses and sources."""
     groups = [make_group(draw, rewards=rewards, weight_version=draw) for draw, rewards in enumerate(_REWARDS * 3)]
     for group in groups[7:]:
         for position, sample in enumerate(group.samples):
@@ -109,7 +109,7 @@ def varied_groups() -> list[Group]:
 
 
 def odd_groups() -> list[Group]:
-    """Rare groups: unscored, failed and aborted samples, rewards with several values, empty responses."""
+    """Unusual groups: unscored, failed and aborted samples, rewards that are dicts, empty responses."""
     unscored, mixed, failed, dicts, empty = (make_group(100 + number) for number in range(5))
     for sample in unscored.samples:
         sample.reward = None
@@ -130,12 +130,12 @@ def require_unchanged(groups: Sequence[Group], act: Callable[[Sequence[Group]], 
     given = [copy.deepcopy(group) for group in groups]
     order, before = list(map(id, given)), json.dumps([group.to_dict() for group in given])
     act(given)
-    require(order == list(map(id, given)), "it changed the list of groups that it was given")
-    require(json.dumps([group.to_dict() for group in given]) == before, "it changed a group or a sample")
+    require(order == list(map(id, given)), "it changed the list of groups; copy the list before changing it")
+    require(json.dumps([group.to_dict() for group in given]) == before, "it changed a group or a sample; copy it first")
 
 
 def require_quick(act: Callable[[], object], limit_s: float = STALL_S) -> None:
-    """Fail the running check if a call blocks the driver too long; several tries allow for a busy machine."""
+    """Fail the running check if every one of several calls takes `limit_s` or longer."""
     shortest = float("inf")
     for _ in range(TRIES):
         started = time.perf_counter()
@@ -143,12 +143,13 @@ def require_quick(act: Callable[[], object], limit_s: float = STALL_S) -> None:
         shortest = min(shortest, time.perf_counter() - started)
         if shortest < limit_s:
             return
-    raise AssertionError(f"one call took {shortest:.2f} s; nothing else goes on meanwhile")
+    raise AssertionError(f"a call took {shortest:.2f} s; the limit is {limit_s:g} s, because the run waits for it")
 
 
 def require_countable(reasons: Sequence[str]) -> None:
     """Fail the running check unless the reasons are few and short."""
     distinct = sorted(set(reasons))
-    require(len(distinct) <= DISTINCT_REASONS, f"{len(distinct)} different reasons, among them {distinct[:3]}")
+    many = f"{len(distinct)} distinct reasons, such as {distinct[:3]}; at most {DISTINCT_REASONS} are allowed"
+    require(len(distinct) <= DISTINCT_REASONS, many)
     longest = max(map(len, distinct), default=0)
-    require(longest <= 80, f"a reason of {longest} characters")
+    require(longest <= 80, f"a reason has {longest} characters; at most 80 are allowed")

@@ -1,4 +1,4 @@
-"""The contracts of trackers (TRK) and run hooks (HOK).
+"""Contracts of trackers (TRK) and run hooks (HOK).
 
 Example:
 
@@ -51,19 +51,19 @@ ROWS: tuple[tuple[int, Mapping[str, float]], ...] = (
     (2, {"rollout/reward_mean": 0.5}),
     (2, {}),
 )
-"""Rows of a resumed run: the last steps are repeated."""
+"""Metrics of a resumed run, which repeats its last steps."""
 
 
 class TrackerContract(RoleContract[TrackerSpec]):
-    """Inherit and name the tracker. It gets an empty run folder."""
+    """Contract of trackers: inherit it and set `choice`. The tracker receives an empty run folder."""
 
     kind = TrackerSpec
 
     @check("TRK-001")
     def test_the_factory_builds_a_tracker(self) -> None:
-        """The core awaits `tracker.log(step, metrics)` and `tracker.close()`: both are `async def`.
+        """The core awaits `tracker.log(step, metrics)` and `tracker.close()`, so both are `async def`.
 
-        If the factory's library is not installed, raise `ConfigError` with the package to install.
+        If a library is not installed, the factory raises `ConfigError` with the package to install.
         """
 
         async def built() -> list[str]:
@@ -76,12 +76,12 @@ class TrackerContract(RoleContract[TrackerSpec]):
 
     @check("TRK-002", needs=("TRK-001", "TRK-004"))
     def test_it_accepts_every_row(self) -> None:
-        """Names contain "/", "@" and "-"; new names may appear late, steps repeat after a resume, rows may be empty."""
+        """Accept names with "/", "@" and "-", names that first appear later, empty rows, and steps that repeat."""
         asyncio.run(self._played())
 
     @check("TRK-003", needs=("TRK-002",))
     def test_it_does_not_change_the_metrics(self) -> None:
-        """All trackers get the same mapping: copy it before you add to it (`{**metrics, ...}`)."""
+        """All trackers receive the same mapping. Copy it before you add to it (`{**metrics, ...}`)."""
         given = {"rollout/reward_mean": 0.25, "train/loss": -0.5}
 
         async def logged() -> None:
@@ -90,17 +90,20 @@ class TrackerContract(RoleContract[TrackerSpec]):
                 await tracker.close()
 
         asyncio.run(logged())
-        require(given == {"rollout/reward_mean": 0.25, "train/loss": -0.5}, f"it changed the metrics to {given}")
+        require(
+            given == {"rollout/reward_mean": 0.25, "train/loss": -0.5},
+            f"it changed the metrics to {given}; change a copy",
+        )
 
     @check("TRK-004", needs=("TRK-001",))
     def test_it_does_not_block_the_event_loop(self) -> None:
-        """The run waits while a tracker writes: `await` the network; use `asyncio.to_thread` for blocking calls."""
+        """The run waits while a tracker blocks the event loop. `await` the network, or use `asyncio.to_thread`."""
         if stall := blocks(self._logged):
             raise AssertionError(stall)
 
     @check("TRK-005", needs=("TRK-002",))
     def test_close_works_without_rows_and_twice(self) -> None:
-        """A run may end before its first row, and close twice: flush, and do nothing the second time."""
+        """A run may end before its first row and close the tracker twice. A second `close` does nothing."""
 
         async def closed() -> None:
             async with self._tracker() as tracker:
@@ -111,7 +114,7 @@ class TrackerContract(RoleContract[TrackerSpec]):
 
     @check("TRK-006", needs=("TRK-002",))
     def test_it_leaves_nothing_running(self) -> None:
-        """`close` ends every task, thread, process, file and connection that the tracker started."""
+        """End every task, thread, process, file and connection of the tracker in `close`."""
 
         async def pending() -> int:
             await self._logged()
@@ -119,13 +122,13 @@ class TrackerContract(RoleContract[TrackerSpec]):
             return len(asyncio.all_tasks()) - 1
 
         tasks = asyncio.run(pending())
-        require(tasks == 0, f"{tasks} tasks are still running after close")
+        require(tasks == 0, f"{tasks} tasks are still running after close()")
         left = left_behind(lambda: self._logged)
-        require(not left, f"{left} are still there")
+        require(not left, f"close() leaves {left}")
 
     @check("TRK-007", needs=("TRK-002",))
     def test_it_writes_only_to_the_run_folder(self) -> None:
-        """Write only to `setup.run_dir`: the directory in which the command was started belongs to the user."""
+        """Write only to `setup.run_dir`. The working directory belongs to the user."""
         here = Path.cwd()
         with tempfile.TemporaryDirectory(prefix="slime-kit-") as folder:
             os.chdir(folder)
@@ -134,7 +137,7 @@ class TrackerContract(RoleContract[TrackerSpec]):
             finally:
                 os.chdir(here)
             written = sorted(path.name for path in Path(folder).iterdir())
-        require(not written, f"it wrote {', '.join(written)} into the current directory")
+        require(not written, f"it wrote {', '.join(written)} to the working directory; write to setup.run_dir")
 
     async def _played(self) -> None:
         async with self._tracker() as tracker:
@@ -154,7 +157,7 @@ class TrackerContract(RoleContract[TrackerSpec]):
             try:
                 made = self.spec.factory(self.validated(), setup)
             except SlimeError as error:
-                raise SkipTest(f"it cannot be built here: {error}") from error
+                raise SkipTest(f"it cannot be built on this machine: {error}") from error
             try:
                 yield made
             finally:
@@ -163,76 +166,77 @@ class TrackerContract(RoleContract[TrackerSpec]):
 
 
 class RunHooksContract(Contract):
-    """Inherit and name the plugin. Its hooks get a whole run, a resumed run and a failed one."""
+    """Contract of run hooks: inherit it and set `plugin`. Its hooks receive a whole, a resumed and a failed run."""
 
     plugin: ClassVar[object]
-    """The plugin: an installed plugin's name, or the module or object with the hooks."""
+    """The plugin to check: an installed plugin's name, or the module or object with the hooks."""
     plugins: ClassVar[PluginSet] = ALL_INSTALLED
-    """Plugins in the catalog."""
+    """Plugins to load."""
 
     @check("HOK-001")
     def test_every_hook_exists(self) -> None:
-        """A misspelt hook is never called: see `slime_core.hookspecs`, and accept `event` or no argument."""
+        """A misspelt hook is never called. Use names from `slime_core.hookspecs`, and take `event` or no argument."""
         if not isinstance(self.plugin, str):
             faults = "; ".join(hook_faults(self.plugin))
             require(not faults, faults)
         else:
             found = [each for each in catalog_of(self.plugins).statuses if self.plugin in (each.plugin, each.name)]
-            require(found and found[0].state is PluginState.LOADED, "; ".join(map(str, found)) or "not installed")
-        if not any(self._told(event) for event in HOOK_OF_EVENT):
-            raise SkipTest("it watches no run")
+            problem = "; ".join(map(str, found)) or f"no plugin {self.plugin!r} is installed"
+            require(found and found[0].state is PluginState.LOADED, problem)
+        if not any(self._hooks_of(event) for event in HOOK_OF_EVENT):
+            raise SkipTest("it has no run hooks")
 
     @check("HOK-002", needs=("HOK-001", "HOK-004"))
     def test_it_accepts_every_event_of_a_run(self) -> None:
-        """An error is logged once and counted, and the hook's work is lost: accept every event that a run may send.
+        """Accept every event that a run can send. If a hook raises, its work is lost, and the run only logs the error.
 
-        A run may be resumed, fail before its first rollout, and be followed by another one in the same process.
+        A run can be resumed, fail before its first rollout, and be followed by another run in the same process.
         """
         for events in (_run, _resumed, _failed, _run):
-            asyncio.run(self._tell(events))
+            asyncio.run(self._replay(events))
 
     @check("HOK-003", needs=("HOK-002",))
     def test_it_does_not_change_the_events(self) -> None:
-        """An event's groups and samples go on to the trainer: to change them, implement a role instead."""
+        """The trainer uses the groups and samples of an event. To change them, implement a role instead of a hook."""
         with tempfile.TemporaryDirectory(prefix="slime-kit-") as folder:
             for event in _run(Path(folder)):
                 before = copy.deepcopy(event)
                 asyncio.run(self._send(event))
-                require(repr(event) == repr(before), f"{HOOK_OF_EVENT[type(event)]} changed its event")
+                require(repr(event) == repr(before), f"{HOOK_OF_EVENT[type(event)]} changed its event; copy it first")
 
     @check("HOK-004", needs=("HOK-001",))
     def test_it_does_not_block_the_event_loop(self) -> None:
-        """The run waits while a hook computes: use `async def`, and `await` the network or `asyncio.to_thread`."""
-        if stall := blocks(lambda: self._tell(_run)):
+        """The run waits while a hook blocks the event loop. Use `async def`, and `await` or `asyncio.to_thread`."""
+        if stall := blocks(lambda: self._replay(_run)):
             raise AssertionError(stall)
 
     @check("HOK-005", needs=("HOK-002",))
     def test_it_leaves_nothing_running(self) -> None:
-        """End in `slime_run_end` and `slime_run_failed` all that `slime_run_start` started."""
+        """In `slime_run_end` and `slime_run_failed`, end everything that `slime_run_start` started."""
 
         async def pending() -> int:
-            await self._tell(_run)
+            await self._replay(_run)
             await asyncio.sleep(0)
             return len(asyncio.all_tasks()) - 1
 
         tasks = asyncio.run(pending())
         require(tasks == 0, f"{tasks} tasks are still running after the run")
-        left = left_behind(lambda: lambda: self._tell(_run))
-        require(not left, f"{left.replace('calls', 'runs')} are still there")
+        left = left_behind(lambda: lambda: self._replay(_run))
+        require(not left, f"it leaks {left.replace('calls', 'runs')}")
 
     @check("HOK-006", needs=("HOK-002",))
     def test_it_prints_nothing(self) -> None:
-        """The terminal belongs to the progress display and to `--json`: use `logging`."""
-        text = printed(lambda: self._tell(_run))
-        require(not text, f"it printed {text[:80]!r}")
+        """Standard output is for the progress display and for `--json`. Use `logging` instead of `print`."""
+        text = printed(lambda: self._replay(_run))
+        require(not text, f"it printed {text[:80]!r}; use `logging`")
 
-    async def _tell(self, events: Callable[[Path], Iterator[Event]]) -> None:
+    async def _replay(self, events: Callable[[Path], Iterator[Event]]) -> None:
         with tempfile.TemporaryDirectory(prefix="slime-kit-") as folder:
             for event in events(Path(folder)):
                 await self._send(event)
 
     async def _send(self, event: Event) -> None:
-        for function, takes_event in self._told(type(event)):
+        for function, takes_event in self._hooks_of(type(event)):
             try:
                 await call(function, *((event,) if takes_event else ()))
             except StopRun:
@@ -240,7 +244,7 @@ class RunHooksContract(Contract):
             except Exception as error:
                 raise AssertionError(f"{HOOK_OF_EVENT[type(event)]} raised {type(error).__name__}: {error}") from error
 
-    def _told(self, event: type) -> Sequence[tuple[Callable[..., object], bool]]:
+    def _hooks_of(self, event: type) -> Sequence[tuple[Callable[..., object], bool]]:
         return self._hooks[event]
 
     @cached_property

@@ -281,8 +281,8 @@ class TransportContract(RoleContract[TransportSpec]):
             for read in ends.publish(1, [sent, {}]).values():
                 self._require_equal(read, sent, "with nothing on rank 1")
 
-    def beyond(self) -> Collection[str]:
-        """All checks that read, if the transport brings no receiver: its engine's contract covers them."""
+    def inapplicable(self) -> Collection[str]:
+        """All checks that read weights, if the transport has no receiver: its engine's contract covers them."""
         if self.spec.brings_receiver:
             return ()
         return [identity for identity, info in self.checks().items() if {identity, *info.needs} & {"TRP-003"}]
