@@ -27,7 +27,6 @@ PUBLIC: dict[str, tuple[str, ...]] = {
         "HfTokenizer",
         "Renderer",
         "check_template_kwargs",
-        "shared_beginning",
         "token_texts",
         "with_bos",
     ),

@@ -6,16 +6,14 @@ from slime_core.lazy import exports
 
 if TYPE_CHECKING:
     from slime_core.data.chat_template import ChatTemplate as ChatTemplate
-    from slime_core.data.prompts import EveryPrompt as EveryPrompt
     from slime_core.data.prompts import PromptSource as PromptSource
-    from slime_core.data.prompts import every_prompt as every_prompt
+    from slime_core.data.prompts import PromptTable as PromptTable
     from slime_core.data.prompts import mixture_source as mixture_source
     from slime_core.data.prompts import name_files as name_files
     from slime_core.data.prompts import prompt_source as prompt_source
     from slime_core.data.prompts import row_source as row_source
     from slime_core.data.rendering import Finder as Finder
     from slime_core.data.rendering import Renderer as Renderer
-    from slime_core.data.rendering import shared_beginning as shared_beginning
     from slime_core.data.row_reader import Prompt as Prompt
     from slime_core.data.rows import Row as Row
     from slime_core.data.rows import read_rows as read_rows

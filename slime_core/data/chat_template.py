@@ -145,7 +145,7 @@ class ChatTemplate:
                 )
             worker = self._running()
             try:
-                answers = cast(list[Answer], worker.call("render", [*requests]))
+                answers = cast(list[Answer], worker.exchange(("render", ([*requests],)), LIMIT_S))
             except _Stopped as stopped:
                 self._stop()
                 if len(requests) == 1:
@@ -168,7 +168,7 @@ class ChatTemplate:
             spec = WorkerGroupSpec("chat template", 1, f"{WORKER}:TemplateWorker", arguments)
             try:
                 self._worker.exchange(Order(spec, Place(0), None, plain=True), START_S)
-                self._reads = cast(list[str], self._worker.call("arguments"))
+                self._reads = cast(list[str], self._worker.exchange(("arguments", ()), LIMIT_S))
             except (_Stopped, ModelError) as error:
                 self._stop()
                 why = f"cannot be compiled: {error}" if isinstance(error, _Stopped) else error
@@ -203,10 +203,6 @@ class _Worker:
             self._process = shared_server([PRELOAD, WORKER]).fork(ENTRY, title="chat template", output=output)
         self.end = weakref.finalize(self, _end, self._process, self._output)
         """Kills the worker, once."""
-
-    def call(self, method: str, *given: object) -> object:
-        """Return the answer of a method of the worker's object; errors as of `exchange`."""
-        return self.exchange((method, given), LIMIT_S)
 
     def exchange(self, request: object, timeout_s: float) -> object:
         """Return the answer to one request; ModelError if the worker raised an error, `_Stopped` without an answer."""

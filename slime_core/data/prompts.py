@@ -121,6 +121,7 @@ class PromptTable:
         """First row that names each choice, by role and name."""
         self.files: list[FileRead] = []
         """Results by file."""
+        self._files = {file.name: file for file in files}
         self._records = RecordFile(record for file in files for record in self._scan(file, tokenizer, rows))
         self._starts = [0, *accumulate(file.prompts for file in self.files)]
 
@@ -140,6 +141,15 @@ class PromptTable:
         if any(isinstance(value, dict | list) for value in values):
             return name, int(row), [Prompt._make(_DECODER.decode(text)) for _ in range(copies)]
         return name, int(row), [prompt] * copies
+
+    def groups(self, n_samples_per_prompt: int) -> list[Group]:
+        """Return all prompts once, in file order and with their row numbers, for evaluation."""
+        groups = list[Group]()
+        for number in range(len(self)):
+            name, row, prompts = self.read(number, n_samples_per_prompt)
+            place = GroupId(name, 0, row, row)
+            groups.append(Group(place, _samples(place, prompts, row * n_samples_per_prompt, self._files[name])))
+        return groups
 
     def identity(self) -> dict[str, Json]:
         """Return the number of prompts and the digest of each file; path and file times do not matter."""
@@ -453,28 +463,6 @@ def _member_files(name: str, member: MixtureMember, setup: DataSourceSetup) -> l
     if isinstance(member.path, str):
         return [PromptFile.of(Path(member.path), name, row_format)]
     return [PromptFile.of(path, f"{name}/{file}", row_format) for path, file in name_files(member.path)]
-
-
-@dataclass(frozen=True, slots=True)
-class EveryPrompt:
-    """All prompts of a file, for evaluation."""
-
-    groups: Sequence[Group]
-    """Each prompt once, in file order, with its row number."""
-    named: Mapping[tuple[str, str], str]
-    """Rewards and generators that rows choose, with the first row of each."""
-    notes: Sequence[str]
-    """A sentence for each kind of row that was left out."""
-
-
-def every_prompt(file: PromptFile, tokenizer: Tokenizer, n_samples_per_prompt: int) -> EveryPrompt:
-    """Read all prompts of a file, for evaluation; DataError if the file cannot be read, or has no usable row."""
-    table, groups = PromptTable([file], tokenizer), list[Group]()
-    for number in range(len(table)):
-        name, row, prompts = table.read(number, n_samples_per_prompt)
-        place = GroupId(name, 0, row, row)
-        groups.append(Group(place, _samples(place, prompts, row * n_samples_per_prompt, file)))
-    return EveryPrompt(groups, table.named, table.notes())
 
 
 def name_files(paths: Sequence[str]) -> list[tuple[Path, str]]:

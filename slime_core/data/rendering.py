@@ -4,7 +4,6 @@ The check searches the rendered text for each message. If the template drops or 
 """
 
 import json
-import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
@@ -156,11 +155,6 @@ class Finder:
             place = self.text.find(escaped, begin, found[0] if found else None)
             found = (place, place + len(escaped)) if place >= 0 else found
         return found
-
-
-def shared_beginning(one: str, other: str) -> str:
-    """Return the longest common prefix of two texts."""
-    return os.path.commonprefix([one, other])  # noqa: RUF071  # by character
 
 
 def _escaped(text: str) -> Iterator[str]:

@@ -1,11 +1,4 @@
-"""Settings of the core's data sources, apart from their code: the catalog imports neither readers nor tokenizers.
-
-Example:
-
-    [data_source.mixture.sources]               # with [data_source] use = "mixture"
-    math = { path = "math.jsonl", weight = 3.0, label_key = "answer" }
-    code = { path = ["code-a.parquet", "code-b.parquet"] }
-"""
+"""Settings of the core's data sources, apart from their code: the catalog imports neither readers nor tokenizers."""
 
 from dataclasses import replace
 from typing import Literal

@@ -28,6 +28,7 @@ import weakref
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import IO, Any, NoReturn
 
@@ -190,15 +191,14 @@ class _Running:
         return ""
 
 
-_SHARED: dict[tuple[int, tuple[str, ...], tuple[tuple[str, str], ...]], Server] = {}
-
-
 def shared_server(preload: Sequence[str] = (), environment: Mapping[str, str] | None = None) -> Server:
     """Return this process's server for these modules and variables, so that slow imports happen once."""
-    key = (os.getpid(), tuple(preload), tuple(sorted((environment or {}).items())))
-    if key not in _SHARED:
-        _SHARED[key] = Server(preload=preload, environment=environment)
-    return _SHARED[key]
+    return _server(os.getpid(), tuple(preload), tuple(sorted((environment or {}).items())))
+
+
+@cache
+def _server(pid: int, preload: tuple[str, ...], environment: tuple[tuple[str, str], ...]) -> Server:
+    return Server(preload=preload, environment=dict(environment))
 
 
 # The server process, which only `Server` starts.

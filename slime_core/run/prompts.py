@@ -19,7 +19,7 @@ from slime_core.catalog import part
 from slime_core.catalog.catalog import BuiltChoice
 from slime_core.catalog.checks import plugin_errors
 from slime_core.config import EvalSetArgs, Plan, RunConfig, read_positions
-from slime_core.data import every_prompt, name_files, read_rows
+from slime_core.data import PromptTable, name_files, read_rows
 from slime_core.errors import ConfigError, DataError, PluginError, SlimeError, UnknownName
 from slime_core.processes import CallFailure, check_label, may_check_labels
 from slime_core.roles import (
@@ -112,16 +112,16 @@ class RowChecks:
         size = own.n_samples_per_eval_prompt or config.evaluation.n_samples_per_eval_prompt
         file = eval_file(name, own, config, build.row_format())
         check = self._check(own.reward, own.generator, file, file.path)
-        read = every_prompt(replace(file, check=check), self._tokenizer, size)
-        self._build_named(read.named)
+        table = PromptTable([replace(file, check=check)], self._tokenizer)
+        self._build_named(table.named)
         made = EvalSet(
             name,
-            read.groups,
+            table.groups(size),
             eval_sampling(name, own, config, config.rollout.sampling()),
             build.generator(own.generator) if own.generator else None,
             Scoring([build.reward(own.reward)]) if own.reward else None,
         )
-        return made, read.notes
+        return made, table.notes()
 
     def _check(self, reward: str | None, generator: str | None, form: RowFormat, file: Path | None) -> RowCheck:
         plan, key, prefix = self._build.plan, form.label_key, form.flag_prefix

@@ -16,8 +16,8 @@ from tokenizers import Tokenizer, models
 from slime_core.data import (
     ChatTemplate,
     HfTokenizer,
+    PromptTable,
     check_template_kwargs,
-    every_prompt,
     mixture_source,
     prompt_source,
     row_source,
@@ -177,7 +177,7 @@ def test_every_reader_refuses_arguments_that_the_template_does_not_read(tokenize
     )
     member = MixtureMember(path=str(tmp_path / "d.jsonl"), apply_chat_template=True)
     readers: dict[str, Callable[[], object]] = {
-        "evaluation": lambda: every_prompt(file, tokenizer, 1),
+        "evaluation": lambda: PromptTable([file], tokenizer),
         "run": lambda: prompt_source(setup),
         "mixture": lambda: mixture_source(
             MixtureSettings(sources={"a": member}), replace(setup, row_format=unrendered)

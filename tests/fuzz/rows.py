@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from slime_core.data import HfTokenizer, every_prompt
+from slime_core.data import HfTokenizer, PromptTable
 from slime_core.errors import DataError
 from slime_core.roles import PromptFile, RowFormat
 from slime_core.sample import Json
@@ -77,7 +77,7 @@ def fuzz(data: st.DataObject) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = _written(data, Path(folder))
         with suppress(DataError):
-            every_prompt(PromptFile.of(path, "rows", row_format), tokenizer(), 1)
+            PromptTable([PromptFile.of(path, "rows", row_format)], tokenizer()).groups(1)
         with suppress(DataError):
             dialogs = DialogReader(tokenizer(), row_format).read([path])
             assert all(len(each.loss_mask) == len(each.response) for each in dialogs)

@@ -72,7 +72,7 @@ def test_labels_that_no_answer_fits_are_refused_with_their_rows_before_anything_
     assert "prompts.jsonl:1: reward 'math' cannot score its label 'proof': no gold answer" in refusal
     assert "prompts.jsonl:3: " in refusal
     assert "prompts.jsonl:4: " in refusal
-    assert "name another label_key" in refusal
+    assert "use another label_key" in refusal
     assert not (project.run / "metrics.jsonl").exists()
 
 

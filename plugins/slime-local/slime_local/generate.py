@@ -17,7 +17,7 @@ import click
 from slime_core.aio import cancel_all
 from slime_core.cli.run_options import literal
 from slime_core.config import read_positions
-from slime_core.data import HfTokenizer, Renderer, every_prompt, with_bos
+from slime_core.data import HfTokenizer, PromptTable, Renderer, with_bos
 from slime_core.data.rows import split_slice
 from slime_core.errors import CheckpointError, ConfigError, ModelError, printable
 from slime_core.outputs import refuse_occupied
@@ -342,9 +342,9 @@ def generate(
             apply_chat_template=apply_chat_template,
             final_assistant_message=final_assistant_message,
         )
-        groups = every_prompt(PromptFile.of(Path(prompt_data), "prompts", row_format), tokenizer, 1).groups
+        table = PromptTable([PromptFile.of(Path(prompt_data), "prompts", row_format)], tokenizer)
         renderer = Renderer(tokenizer, None)
-        texts = [_row_text(group.samples[0], renderer) for group in groups]
+        texts = [_row_text(group.samples[0], renderer) for group in table.groups(1)]
     else:
         texts = [_rendered(prompt, tokenizer, apply_chat_template) for prompt in prompts or _piped()]
     prompt_ids = [tokenizer.encode(text) for text in texts]

@@ -7,6 +7,7 @@ Example:
     dialog.loss_mask                     # 1 where the assistant speaks, its end token included
 """
 
+import os
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,7 +20,6 @@ from slime_core.data import (
     HfTokenizer,
     Renderer,
     check_template_kwargs,
-    shared_beginning,
     with_bos,
 )
 from slime_core.data.rendering import MARK, join_answer
@@ -197,7 +197,7 @@ class DialogReader:
             answered = text([*question, *answer, *question], open_turn=False)
         except DataError:
             return "", ""
-        shared = shared_beginning(opened, answered)
+        shared = _common_prefix(opened, answered)
         return (opened[len(closed) :], shared[len(closed) :]) if shared.startswith(closed) else ("", "")
 
     def _closing(self, text: str, turn: _Turn, messages: Sequence[Message], tools: Json) -> int:
@@ -208,7 +208,7 @@ class DialogReader:
         spoken = text[turn.start : turn.end]
         if not spoken or spoken not in closed:
             return turn.end
-        return turn.end + len(shared_beginning(closed.rpartition(spoken)[2], text[turn.end :]))
+        return turn.end + len(_common_prefix(closed.rpartition(spoken)[2], text[turn.end :]))
 
     def _encoded(self, text: str, starts: Sequence[int]) -> tuple[list[int], list[int]]:
         """Ids of a text, and where each begins; no token reaches over a start."""
@@ -249,7 +249,11 @@ def _whole_dialog(renderer: Renderer, messages: Sequence[Message], tools: Json =
     if last["role"] != "assistant" or not isinstance(answer, str) or "</think>" not in answer or len(messages) < 2:
         return text
     opened, spoken = renderer.text(messages[:-1], tools, open_turn=True), answer.rpartition("</think>")[2].strip()
-    written = text[len(shared_beginning(opened, text)) :]
+    written = text[len(_common_prefix(opened, text)) :]
     if not spoken or spoken not in written or all(each.strip() in written for each in reasoning(last)):
         return text
     return join_answer(opened, answer) + written.rpartition(spoken)[2]
+
+
+def _common_prefix(one: str, other: str) -> str:
+    return os.path.commonprefix([one, other])  # noqa: RUF071  # by character
