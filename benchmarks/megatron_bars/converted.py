@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
-from made import CLASSES, CONFIG
+from models_and_steps import CLASSES, CONFIG
 from safetensors.torch import save_file
 
 SHARD = 256 * 2**20

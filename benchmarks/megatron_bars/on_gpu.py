@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import torch
-from made import TEMPERATURE, setup_of, write_model
-from together import Case, by_local, train
+from layout_runs import Case, by_local, train
+from models_and_steps import TEMPERATURE, setup_of, write_model
 
 from slime_core.roles import TrainBatch
 

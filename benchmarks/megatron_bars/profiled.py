@@ -4,7 +4,7 @@ import multiprocessing
 from pathlib import Path
 
 import torch
-from made import dealt, setup_of, steps_of
+from models_and_steps import dealt, setup_of, steps_of
 from torch.profiler import ProfilerActivity, profile
 
 from megatron_bars.sizes import SIZES, write_size

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from made import setup_of
+from models_and_steps import setup_of
 
 from megatron_bars.sizes import write_size
 from slime_trainer_megatron.rank import MegatronRank

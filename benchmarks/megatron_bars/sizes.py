@@ -8,7 +8,7 @@ Example:
 from collections.abc import Mapping
 from pathlib import Path
 
-from made import write_model
+from models_and_steps import write_model
 
 SIZES: Mapping[str, Mapping[str, object]] = {
     "0.4M": {"hidden_size": 96, "intermediate_size": 256, "head_dim": 24},

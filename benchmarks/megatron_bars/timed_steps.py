@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
-from made import TEMPERATURE, Row, dealt, setup_of, steps_of
+from models_and_steps import TEMPERATURE, Row, dealt, setup_of, steps_of
 
 from megatron_bars.sizes import SIZES, write_size
 from slime_core.roles import TrainerRank

@@ -15,9 +15,9 @@ from itertools import islice
 from pathlib import Path
 
 import pytest
-from anyone import Anyone
 from chat import load_chat
 from invariants import require_exact
+from random_engine import RandomEngine
 
 from slime_agent_openai.gateway import Gateway
 from slime_agent_openai.generator import AgentGenerator
@@ -58,7 +58,7 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> HfTokenizer:
 
 async def play(generator: AgentGenerator, tokenizer: HfTokenizer) -> Sample:
     """The main sample of one agent, all of whose samples are as its engine has them."""
-    engine = Anyone(tokenizer)
+    engine = RandomEngine(tokenizer)
     samples = await generator(make_pending(prompt="17 + 25?"), engine.context(max_new_tokens=4_000))
     require_exact(samples, engine)
     return samples[-1]

@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 
 import pytest
-from anyone import Anyone, Made
-from wild import FOREIGN, Agent, Turn
+from random_agent import FOREIGN, Agent, Turn
+from random_engine import Made, RandomEngine
 
 from slime_agent_openai.errors import ApiError
 from slime_agent_openai.message import Message, Request, Role
@@ -31,7 +31,7 @@ class Ended:
     """A session that has ended."""
 
     session: Session
-    engine: Anyone
+    engine: RandomEngine
     agent: Agent
     _: KW_ONLY
     appends: bool  # Whether its template leaves what came before as it was; else a turn may begin anew
@@ -51,7 +51,7 @@ class Ended:
         return self.agent.counts + tokens + gone_on + Counter(counts, forks=self.session.forest.counts.forks)
 
 
-def samples_after(session: Session, engine: Anyone) -> list[Sample]:
+def samples_after(session: Session, engine: RandomEngine) -> list[Sample]:
     """I9: the samples of a session that has ended, which a second look and another request leave as they are."""
     session.close()
     calls = len(engine.log)
@@ -64,11 +64,11 @@ def samples_after(session: Session, engine: Anyone) -> list[Sample]:
     return first
 
 
-def _samples(session: Session, engine: Anyone) -> list[Sample]:
+def _samples(session: Session, engine: RandomEngine) -> list[Sample]:
     return samples_of(make_pending(prompt="17 + 25?"), session, Outcome(Result(1.0)), engine.tokenizer)
 
 
-def require_exact(samples: Sequence[Sample], engine: Anyone) -> Counter[str]:
+def require_exact(samples: Sequence[Sample], engine: RandomEngine) -> Counter[str]:
     """I1 to I4, and I6; returns tokens by what became of them."""
     kept = {made.output.log_probs[0]: made for made in engine.log if not made.fate}
     trained: Counter[Made] = Counter()
@@ -82,7 +82,7 @@ def require_exact(samples: Sequence[Sample], engine: Anyone) -> Counter[str]:
     return tokens
 
 
-def _trained(sample: Sample, kept: Mapping[float, Made], engine: Anyone) -> list[Made]:
+def _trained(sample: Sample, kept: Mapping[float, Made], engine: RandomEngine) -> list[Made]:
     """Turns of the engine that a sample trains on: its runs of ones in the mask, each a whole turn in its context."""
     tokens, begin = tuple(sample.tokens), sample.prompt_length
     mask, log_probs = list(sample.loss_mask or ()), list(sample.rollout_log_probs or ())

@@ -9,7 +9,7 @@ from chat import load_chat
 from environments import npm_folder, said_last
 from serving import There
 from talker import Talker
-from three_turns import run
+from tool_loop import run
 
 from slime_agent_openai.gateway import Gateway
 

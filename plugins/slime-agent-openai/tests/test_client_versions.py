@@ -9,7 +9,7 @@ from chat import load_chat
 from environments import environment, npm_folder, said_last
 from serving import There
 from talker import Talker
-from three_turns import CALLS, run
+from tool_loop import CALLS, run
 
 from slime_agent_openai.session import SessionLimits
 

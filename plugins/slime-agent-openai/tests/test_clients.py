@@ -6,7 +6,7 @@ import anthropic
 from sdk_scripts import clients
 from serving import There, served
 from talker import Talker
-from three_turns import CALLS, run
+from tool_loop import CALLS, run
 
 from slime_core.data import HfTokenizer
 from tests.tables import table

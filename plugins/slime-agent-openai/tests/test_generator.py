@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from chat import load_chat
 from cloud import Cloud
-from generating import generated
+from run_generator import generated
 from talker import Talker
 
 from slime_agent_openai.gateway import Gateway
@@ -37,7 +37,7 @@ def play(
     **context: object,
 ) -> list[list[Sample]]:
     """The samples of some prompts, all at once."""
-    agents = Workers(f"{HERE}/talking_agents.py:{agent}", workers=1, agents_per_worker=16, memory_mb=2048)
+    agents = Workers(f"{HERE}/chat_agents.py:{agent}", workers=1, agents_per_worker=16, memory_mb=2048)
     limits = limits or SessionLimits()
     generator = AgentGenerator(agents, Gateway(), limits, parser=parser, seconds=seconds)
     made = generated(generator, talker, *(make_pending(prompt=each, label=label) for each in prompts), **context)
@@ -157,7 +157,7 @@ def test_agent_lost_with_its_process_runs_again(talker: Talker) -> None:
 
 def test_building_a_generator_starts_nothing() -> None:
     given: dict[str, dict[str, object]] = {
-        "agent": {"agent": f"{HERE}/talking_agents.py:one_turn"},
+        "agent": {"agent": f"{HERE}/chat_agents.py:one_turn"},
         "agent_cli": {"command": ["true"]},
         "agent_fleet": {"token": "$env:PATH"},
         "agent_remote": Cloud("http://127.0.0.1:9").settings(),

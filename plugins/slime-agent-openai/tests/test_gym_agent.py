@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from generating import generated, generator_named
+from run_generator import generated, generator_named
 from talker import Talker
 
 from slime_core import Sample, Status

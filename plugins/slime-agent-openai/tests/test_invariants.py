@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 import aiohttp
 import pytest
-from anyone import Anyone
-from carriers import Direct, OverHttp
 from chat import CHATML, MOVES_TOOLS, load_chat
 from invariants import Ended, contents
-from wild import Agent, Echo
+from random_agent import Agent, Echo
+from random_engine import RandomEngine
+from session_clients import DirectClient, HttpClient
 
 from slime_agent_openai.bridge import Bridge
 from slime_agent_openai.gateway import Gateway
@@ -36,7 +36,7 @@ class World:
     keeps_template: bool = False
     appends: bool = True  # Whether each turn goes on from the last, as long as nobody changes anything
 
-    def session(self, engine: Anyone, draw: random.Random) -> Session:
+    def session(self, engine: RandomEngine, draw: random.Random) -> Session:
         """One that may end at its limits."""
         budget = 100_000 if draw.random() < 0.95 else draw.randint(20, 400)
         limits = SessionLimits(keeps_template=self.keeps_template)
@@ -55,12 +55,12 @@ def played(world: World, number: int, order: int | None = None) -> Ended:
     """A session without HTTP; in an order that is given, no two answers say the same."""
     draw, is_ordered = random.Random(number), order is not None
     shuffled = random.Random(order)
-    engine = Anyone(world.tokenizer, dawdles=shuffled if is_ordered else None, is_unlike=is_ordered)
+    engine = RandomEngine(world.tokenizer, dawdles=shuffled if is_ordered else None, is_unlike=is_ordered)
     session = world.session(engine, draw)
     echo = draw.choice(list(Echo))
-    carrier, luck = Direct(session, engine), random.Random(number)
+    client, luck = DirectClient(session, engine), random.Random(number)
     # Of two answers that were cut to the same few tokens nobody could say which is which.
-    agent = Agent(carrier, engine, draw, shuffled, luck, echo, cut_rate=0.0 if is_ordered else 0.1)
+    agent = Agent(client, engine, draw, shuffled, luck, echo, cut_rate=0.0 if is_ordered else 0.1)
     asyncio.run(agent.play(draw.randint(1, MOST_TURNS)))
     return Ended(session, engine, agent, appends=world.appends)
 
@@ -69,12 +69,12 @@ async def played_over_http(
     world: World, number: int, gateway: Gateway, http: aiohttp.ClientSession, fault_rate: float
 ) -> Ended:
     """One over HTTP."""
-    draw, engine = random.Random(number), Anyone(world.tokenizer)
+    draw, engine = random.Random(number), RandomEngine(world.tokenizer)
     session = world.session(engine, draw)
     async with gateway.opened(session) as url:
-        carrier = OverHttp(url, http, engine, draw, random.Random(number))
+        client = HttpClient(url, http, engine, draw, random.Random(number))
         echo, luck = draw.choice(list(Echo)), random.Random(number)
-        agent = Agent(carrier, engine, draw, random.Random(number), luck, echo, fault_rate=fault_rate)
+        agent = Agent(client, engine, draw, random.Random(number), luck, echo, fault_rate=fault_rate)
         await agent.play(draw.randint(1, MOST_TURNS))
     return Ended(session, engine, agent, appends=world.appends)
 

@@ -6,7 +6,7 @@ import pytest
 from slime_agent_openai.reference import check, resolve
 from tests.tables import table
 
-AGENTS = Path(__file__).parent / "some_agents.py"
+AGENTS = Path(__file__).parent / "misbehaving_agents.py"
 
 
 def test_module_is_checked_without_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

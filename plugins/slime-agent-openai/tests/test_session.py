@@ -2,8 +2,8 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
-from carriers import Heard
 from chat import load_chat
+from session_clients import CheckedListener
 from talker import Talker
 
 from slime_agent_openai.bridge import Bridge
@@ -28,7 +28,7 @@ def session_of(talker: Talker, limits: SessionLimits | None = None, **context: o
     return Session(made, limits or SessionLimits(), Bridge(talker.tokenizer), HERMES)
 
 
-def ask(session: Session, request: Request, heard: Heard | None = None) -> Reply:
+def ask(session: Session, request: Request, heard: CheckedListener | None = None) -> Reply:
     return asyncio.run(session.reply(request, heard))
 
 

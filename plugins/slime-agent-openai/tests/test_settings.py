@@ -13,7 +13,7 @@ from slime_agent_openai.plugin import slime_generators
 from slime_agent_openai.settings import AgentSettings, CliSettings, VerifiersSettings
 from tests.tables import table
 
-AGENT = f"{Path(__file__).parent}/some_agents.py:raises"
+AGENT = f"{Path(__file__).parent}/misbehaving_agents.py:raises"
 ENVIRONMENTS = f"{Path(__file__).parent}/some_environments.py"
 
 

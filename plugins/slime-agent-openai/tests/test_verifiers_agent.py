@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from generating import generated, generator_named
+from run_generator import generated, generator_named
 from talker import Talker
 
 from slime_core import Sample, Status

@@ -24,7 +24,9 @@ def task(prompt: str = "", label: object = None) -> Task:
 @asynccontextmanager
 async def at_work(name: str, *, workers: int = 1, at_once: int = 64, memory_mb: int = 2048) -> AsyncIterator[Workers]:
     """Some workers, which end with the block."""
-    made = Workers(f"{HERE}/some_agents.py:{name}", workers=workers, agents_per_worker=at_once, memory_mb=memory_mb)
+    made = Workers(
+        f"{HERE}/misbehaving_agents.py:{name}", workers=workers, agents_per_worker=at_once, memory_mb=memory_mb
+    )
     await made.start()
     try:
         async with asyncio.timeout(60):

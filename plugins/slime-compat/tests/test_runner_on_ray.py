@@ -19,7 +19,7 @@ def test_joined_cluster_outlives_the_run(home: Path, small: Small) -> None:
     pytest.importorskip("slime_launcher_ray")
     import sys
 
-    from heads import OPEN, head
+    from ray_clusters import OPEN, head
 
     with pytest.MonkeyPatch.context() as patch:
         for name, value in OPEN.items():

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from fake_python import python_with
-from on_the_fake import setup_at
+from fake_server_engines import setup_at
 from pydantic import JsonValue
 from servers import PYTHON, needs_servers
 

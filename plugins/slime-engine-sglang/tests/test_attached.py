@@ -14,7 +14,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from on_the_fake import an_engine
+from fake_server_engines import engine_of
 from servers import STAND_IN
 
 from slime_core.errors import ConfigError, WorkerError
@@ -62,7 +62,7 @@ def listens(port: int) -> bool:
 
 
 async def refusal(tmp_path: Path, url: str, kind: type[Exception] = ConfigError) -> str:
-    async with an_engine(tmp_path, urls=[url]) as engine:
+    async with engine_of(tmp_path, urls=[url]) as engine:
         with pytest.raises(kind) as caught:
             await asyncio.wait_for(engine.start(), 60)
         return str(caught.value)
@@ -90,7 +90,7 @@ async def test_copied_model_directory_is_accepted(tmp_path: Path) -> None:
     copied = tmp_path / "copied"
     shutil.copytree(model, copied)
     with running(copied, tmp_path) as url:
-        async with an_engine(tmp_path, urls=[url]) as engine:
+        async with engine_of(tmp_path, urls=[url]) as engine:
             await engine.start()
             await engine.load_checkpoint()
             long = GenerateRequest([5] * 250, SamplingParams(100), 0)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from on_the_fake import no_choice, setup_at
+from fake_server_engines import no_choice, setup_at
 
 from slime_core.errors import ModelError, SlimeError, WorkerError
 from slime_core.roles import GenerateRequest, SamplingParams, TransportSetup, WeightSender, WeightSlot

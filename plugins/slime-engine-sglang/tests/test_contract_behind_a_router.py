@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 import pytest
-from on_the_fake import OnTheFake
+from fake_server_engines import FakeServerContract
 from servers import needs_routers
 
 from slime_testing.fake_engine import FakeEngine, Slow
@@ -12,7 +12,7 @@ from slime_testing.fake_engine import FakeEngine, Slow
 pytestmark = [pytest.mark.server, pytest.mark.timeout(600)]
 
 
-class BehindRouter(OnTheFake):
+class BehindRouter(FakeServerContract):
     """One engine, whose requests go through a router from its first answer on."""
 
     use: ClassVar[str]

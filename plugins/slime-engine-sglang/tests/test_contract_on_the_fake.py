@@ -3,14 +3,14 @@
 from collections.abc import Iterator
 
 import pytest
-from on_the_fake import OnTheFake
+from fake_server_engines import FakeServerContract
 
 from slime_testing.fake_engine import FakeEngine, Slow
 
 NUM_GPUS = 0
 
 
-class TestOnTheFake(OnTheFake):
+class TestOnTheFake(FakeServerContract):
     __test__ = True
 
     @pytest.fixture(autouse=True)

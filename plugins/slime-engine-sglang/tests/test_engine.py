@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TypeVar, cast
 
 import pytest
-from on_the_fake import load, on_a_fake
+from fake_server_engines import engine_on_fake_server, load
 
 from slime_core.errors import ModelError, WorkerError
 from slime_core.roles import Extra, FinishReason, GenerateOutput, GenerateRequest, SamplingParams
@@ -64,7 +64,7 @@ async def taken(engine: SglangEngine) -> None:
     ],
 )
 async def test_unsupported_requests_are_refused(tmp_path: Path, changed: Mapping[str, object], said: str) -> None:
-    async with on_a_fake(tmp_path) as (engine, server):
+    async with engine_on_fake_server(tmp_path) as (engine, server):
         with pytest.raises(ModelError) as caught:
             await engine.generate(replace(PLAIN, **changed))  # type: ignore[arg-type]
     assert said in str(caught.value)
@@ -73,7 +73,7 @@ async def test_unsupported_requests_are_refused(tmp_path: Path, changed: Mapping
 
 async def test_request_body_uses_sglang_names(tmp_path: Path) -> None:
     sampling = SamplingParams(8, 0.7, top_p=0.9, top_k=20, stop_token_ids=frozenset({9}), stop=("ab",))
-    async with on_a_fake(tmp_path) as (engine, server):
+    async with engine_on_fake_server(tmp_path) as (engine, server):
         await engine.generate(replace(PLAIN, sampling=sampling, seed=2**63 + 5))
     (body,) = [each.body for each in server.received if each.path == "/generate"]
     assert body.pop("rid")
@@ -98,7 +98,7 @@ async def test_request_body_uses_sglang_names(tmp_path: Path) -> None:
 async def test_shaped_draws_are_scored_by_a_second_call(tmp_path: Path) -> None:
     sampling = SamplingParams(6, frequency_penalty=0.5, min_new_tokens=5, logit_bias={6: 2.0}, ignore_eos=True)
     asked = replace(PLAIN, prompt=(5, 6, 6), sampling=sampling, num_generated=2)
-    async with on_a_fake(tmp_path) as (engine, server):
+    async with engine_on_fake_server(tmp_path) as (engine, server):
         whole = await engine.generate(asked)
         streamed = GenerateOutput.joined([chunk async for chunk in engine.stream(asked)])
         text = {"input_ids": [*asked.prompt, *whole.tokens], "return_logprob": True, "logprob_start_len": 2}
@@ -135,7 +135,7 @@ def test_scored_ids_must_match_the_response() -> None:
 
 async def test_weight_update_waits_for_scoring(tmp_path: Path) -> None:
     sampling = SamplingParams(40, min_new_tokens=1, ignore_eos=True)
-    async with on_a_fake(tmp_path, Slow(1.0)) as (engine, server):
+    async with engine_on_fake_server(tmp_path, Slow(1.0)) as (engine, server):
         asked = asyncio.create_task(engine.generate(replace(PLAIN, sampling=sampling)))
         await asyncio.sleep(0.2)
         await load(engine, tmp_path, 1)
@@ -148,7 +148,7 @@ async def test_weight_update_waits_for_scoring(tmp_path: Path) -> None:
 
 
 async def test_token_budget_is_limited_by_the_context(tmp_path: Path) -> None:
-    async with on_a_fake(tmp_path, Slow(0.0)) as (engine, server):
+    async with engine_on_fake_server(tmp_path, Slow(0.0)) as (engine, server):
         asked = [replace(PLAIN, prompt=[5] * length, sampling=SamplingParams(8)) for length in (2045, 2047, 2048)]
         outputs = [await engine.generate(each) for each in asked]
         sizes = [(len(each.tokens), each.finish) for each in outputs]
@@ -158,7 +158,7 @@ async def test_token_budget_is_limited_by_the_context(tmp_path: Path) -> None:
 
 @table("streamed", [False, True])
 async def test_full_server_is_retried(tmp_path: Path, *, streamed: bool) -> None:
-    async with on_a_fake(tmp_path, FailThenOk(503, times=3)) as (engine, server):
+    async with engine_on_fake_server(tmp_path, FailThenOk(503, times=3)) as (engine, server):
         await (taken(engine) if streamed else engine.generate(PLAIN))
     assert [each.ended for each in server.generations] == [Ended.FAILED] * 3 + [Ended.ANSWERED]
 
@@ -167,7 +167,7 @@ async def test_request_timeout_aborts_the_request(tmp_path: Path) -> None:
     def aborted() -> list[object]:
         return [each.body for each in server.received if each.path == "/abort_request"]
 
-    async with on_a_fake(tmp_path, Slow(30.0), request_timeout_s=0.3) as (engine, server):
+    async with engine_on_fake_server(tmp_path, Slow(30.0), request_timeout_s=0.3) as (engine, server):
         for number, asked in enumerate((engine.generate(PLAIN), taken(engine)), 1):
             with pytest.raises(WorkerError, match=r"no answer to /generate within 0.3 s"):
                 await asked
@@ -182,7 +182,7 @@ async def test_cancelled_weight_update_restores_the_version(tmp_path: Path) -> N
     def paused() -> int:
         return [each.path for each in server.received].count("/pause_generation")
 
-    async with on_a_fake(tmp_path) as (engine, server):
+    async with engine_on_fake_server(tmp_path) as (engine, server):
         channel, before = await asyncio.to_thread(publish_model, tmp_path / "model", tmp_path, 1), paused()
         loading = asyncio.create_task(engine.load_weights(channel, 1))
         while paused() == before:  # noqa: ASYNC110  # nothing tells when
@@ -215,7 +215,7 @@ async def test_cancelled_weight_update_restores_the_version(tmp_path: Path) -> N
 async def test_bad_answer_names_the_server_and_is_not_retried(
     tmp_path: Path, behaviour: Behaviour, kind: type[Exception], said: str, *, streamed: bool
 ) -> None:
-    async with on_a_fake(tmp_path, behaviour) as (engine, server):
+    async with engine_on_fake_server(tmp_path, behaviour) as (engine, server):
         with pytest.raises(kind) as caught:
             await (taken(engine) if streamed else engine.generate(PLAIN))
         told = f"{engine.url} in {caught.value}"
@@ -227,6 +227,6 @@ async def test_bad_answer_names_the_server_and_is_not_retried(
 
 
 async def test_server_side_abort_is_a_response(tmp_path: Path) -> None:
-    async with on_a_fake(tmp_path, AbortMidway(2)) as (engine, _):
+    async with engine_on_fake_server(tmp_path, AbortMidway(2)) as (engine, _):
         output = await engine.generate(PLAIN)
     assert (len(output.tokens), output.finish) == (2, FinishReason.ABORT)

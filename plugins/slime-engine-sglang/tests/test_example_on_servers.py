@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from on_a_server import FILE
+from real_server_engines import FILE
 from servers import PYTHON, ROOT, needs_routers, needs_servers
 
 from slime_testing import write_tiny_model

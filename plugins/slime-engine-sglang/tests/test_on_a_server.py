@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from on_a_server import MOE, PROMPT, apart, on_a_server
+from real_server_engines import MOE, PROMPT, apart, with_real_server
 from servers import needs_routers, needs_servers
 from transformers import AutoModelForCausalLM, PreTrainedModel, Qwen3MoeForCausalLM
 
@@ -73,7 +73,7 @@ def test_log_probs_match_hugging_face_and_scheduler_death_is_noticed(tmp_path: P
             await running
         assert time.monotonic() - killed < 20  # SGLang itself takes a minute
 
-    on_a_server(model, tmp_path, use)
+    with_real_server(model, tmp_path, use)
 
 
 @pytest.mark.parametrize("router", [None, "smg"])
@@ -105,7 +105,7 @@ def test_routed_experts_match_hugging_face(tmp_path: Path, router: str | None) -
         await check(engine)
 
     through = router and {"use": router, "python": needs_routers()}
-    on_a_server(model, tmp_path, use, want=frozenset({Extra.ROUTED_EXPERTS}), router=through)
+    with_real_server(model, tmp_path, use, want=frozenset({Extra.ROUTED_EXPERTS}), router=through)
 
 
 def pids() -> list[int]:

@@ -7,7 +7,7 @@ import socket
 from pathlib import Path
 
 import pytest
-from on_the_fake import an_engine
+from fake_server_engines import engine_of
 from servers import stand_in
 
 from slime_core.errors import WorkerError
@@ -37,7 +37,7 @@ def gone(pid: int) -> bool:
 
 
 async def test_server_starts_and_ends_with_the_engine(tmp_path: Path, python: Path) -> None:
-    async with an_engine(tmp_path, python=str(python), server={"watchdog_timeout": 77.0}) as engine:
+    async with engine_of(tmp_path, python=str(python), server={"watchdog_timeout": 77.0}) as engine:
         await engine.start()
         info = await engine.server.ask("/server_info")
         argv = info["argv"]
@@ -55,13 +55,13 @@ async def test_server_starts_and_ends_with_the_engine(tmp_path: Path, python: Pa
 
 
 async def test_failed_server_start_shows_its_log(tmp_path: Path, python: Path) -> None:
-    async with an_engine(tmp_path, python=str(python), server={"fail": True}) as engine:
+    async with engine_of(tmp_path, python=str(python), server={"fail": True}) as engine:
         with pytest.raises(WorkerError, match=r"(?s)there is no such model.*ended with code 3"):
             await engine.start()
 
 
 async def test_server_death_is_reported_with_its_log(tmp_path: Path, python: Path) -> None:
-    async with an_engine(tmp_path, python=str(python), server={"die": True}) as engine:
+    async with engine_of(tmp_path, python=str(python), server={"die": True}) as engine:
         await engine.start()
         watching = asyncio.create_task(engine.watch())
         with pytest.raises(WorkerError, match=r"(?s)engine \(pid \d+\), http.*the last words of a server.*code 7"):
@@ -71,7 +71,7 @@ async def test_server_death_is_reported_with_its_log(tmp_path: Path, python: Pat
 
 
 async def test_stopped_server_is_replaced(tmp_path: Path, python: Path) -> None:
-    async with an_engine(tmp_path, python=str(python)) as engine:
+    async with engine_of(tmp_path, python=str(python)) as engine:
         await engine.start()
         pid = int(engine.server.title.partition("pid ")[2].partition(")")[0])
         os.kill(pid, signal.SIGSTOP)

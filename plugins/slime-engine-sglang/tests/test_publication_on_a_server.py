@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from on_a_server import FILE, PROMPT, apart, channel_of, distances, on_a_server
-from on_the_fake import no_choice
+from fake_server_engines import no_choice
+from real_server_engines import FILE, PROMPT, apart, channel_of, distances, with_real_server
 from safetensors.torch import load_file, save_file
 from servers import needs_servers
 from transformers import AutoModelForCausalLM
@@ -61,7 +61,7 @@ def test_weights_update_in_place_and_survive_memory_release(tmp_path: Path) -> N
         assert apart(hfs[1], PROMPT, later, 1.0) < 1e-5  # the same prompt, and nothing of it from the cache
         await check_memory(engine, later)
 
-    on_a_server(models[0], tmp_path, use, new_weights="in_place")
+    with_real_server(models[0], tmp_path, use, new_weights="in_place")
 
 
 async def check_memory(engine: SglangEngine, before: GenerateOutput) -> None:
@@ -116,4 +116,4 @@ def test_weights_are_sent_during_a_response(tmp_path: Path, kind: str) -> None:
         assert float(distances(hf, PROMPT, output, 1.0)[before:].max()) < 1e-5
         sender.close()
 
-    on_a_server(model, tmp_path, use)
+    with_real_server(model, tmp_path, use)

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from on_the_fake import an_engine
+from fake_server_engines import engine_of
 from servers import stand_in
 
 from slime_core.errors import ConfigError, ModelError
@@ -16,7 +16,7 @@ REQUEST = GenerateRequest([5, 6, 7], SamplingParams(4), 0)
 
 @pytest.mark.parametrize("release", ["0.5.9", "0.5.16", "0.5.19", "0.5.23"])
 async def test_every_release_reports_weight_versions(tmp_path: Path, release: str) -> None:
-    async with an_engine(tmp_path, python=str(stand_in(tmp_path / "python")), server={"release": release}) as engine:
+    async with engine_of(tmp_path, python=str(stand_in(tmp_path / "python")), server={"release": release}) as engine:
         await engine.start()
         for version in (0, 1):
             await engine.load_weights(publish_model(tmp_path / "model", tmp_path, version), version)
@@ -30,7 +30,7 @@ async def test_every_release_reports_weight_versions(tmp_path: Path, release: st
 
 
 async def test_missing_feature_of_a_release_is_refused(tmp_path: Path) -> None:
-    async with an_engine(tmp_path, python=str(stand_in(tmp_path / "python")), server={"release": "0.5.9"}) as engine:
+    async with engine_of(tmp_path, python=str(stand_in(tmp_path / "python")), server={"release": "0.5.9"}) as engine:
         await engine.start()
         await engine.load_weights(publish_model(tmp_path / "model", tmp_path, 0), 0)
         request = GenerateRequest([5], SamplingParams(4, top_k=4), 0, want=frozenset({Extra.TOP_P_TOKENS}))
@@ -39,6 +39,6 @@ async def test_missing_feature_of_a_release_is_refused(tmp_path: Path) -> None:
 
 
 async def test_old_server_is_refused_by_its_release(tmp_path: Path) -> None:
-    async with an_engine(tmp_path, python=str(stand_in(tmp_path / "python")), server={"release": "0.5.8"}) as engine:
+    async with engine_of(tmp_path, python=str(stand_in(tmp_path / "python")), server={"release": "0.5.8"}) as engine:
         with pytest.raises(ConfigError, match=r"SGLang 0.5.8 at http://.* is too old"):
             await engine.start()

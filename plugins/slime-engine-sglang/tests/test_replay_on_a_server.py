@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from on_a_server import MOE
+from real_server_engines import MOE
 from servers import PYTHON, needs_routers, needs_servers
 from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
 

@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from on_the_fake import setup_at
+from fake_server_engines import setup_at
 
 from slime_core.catalog.catalog import BuiltChoice
 from slime_core.errors import WorkerError

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from on_a_server import FILE, PROMPT, apart, channel_of, on_a_server
+from real_server_engines import FILE, PROMPT, apart, channel_of, with_real_server
 from safetensors.torch import load_file, save_file
 from servers import needs_servers
 from transformers import AutoModelForCausalLM
@@ -42,6 +42,6 @@ def test_real_server_smoke_test(tmp_path: Path) -> None:
             again = await asyncio.gather(*(engine.generate(request) for request in requests))
             assert [list(each.log_probs) for each in again] == [list(each.log_probs) for each in outputs]
 
-    on_a_server(models[0], tmp_path, use, deterministic=True)
+    with_real_server(models[0], tmp_path, use, deterministic=True)
     with pytest.raises(ProcessLookupError):
         os.kill(pids[0], 0)

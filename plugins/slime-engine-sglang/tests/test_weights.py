@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
-from on_the_fake import load, on_a_fake
+from fake_server_engines import engine_on_fake_server, load
 
 from slime_core.errors import ModelError, WorkerError
 from slime_core.roles import GenerateRequest, MemoryTag, SamplingParams
@@ -42,7 +42,7 @@ class Between:
 
 @table("new_weights", ["retract", "in_place"])
 async def test_running_requests_continue_with_new_weights(tmp_path: Path, new_weights: str) -> None:
-    async with on_a_fake(tmp_path, Slow(1.0), new_weights=new_weights) as (engine, server):
+    async with engine_on_fake_server(tmp_path, Slow(1.0), new_weights=new_weights) as (engine, server):
         asked = asyncio.create_task(engine.generate(LONG))
         await asyncio.sleep(0.3)
         await load(engine, tmp_path, 1)
@@ -64,7 +64,7 @@ async def test_running_requests_continue_with_new_weights(tmp_path: Path, new_we
 
 @table("new_weights", ["retract", "in_place"])
 async def test_failed_update_restores_the_served_weights(tmp_path: Path, new_weights: str) -> None:
-    async with on_a_fake(tmp_path, new_weights=new_weights) as (engine, server):
+    async with engine_on_fake_server(tmp_path, new_weights=new_weights) as (engine, server):
         between = Between(engine, {})
         told = between.answers
 
@@ -82,7 +82,7 @@ async def test_failed_update_restores_the_served_weights(tmp_path: Path, new_wei
 
 
 async def test_overwritten_weights_are_not_restored(tmp_path: Path) -> None:
-    async with on_a_fake(tmp_path) as (engine, _):
+    async with engine_on_fake_server(tmp_path) as (engine, _):
         Between(engine, {LOAD: ModelError("no room")})
         await asyncio.to_thread(publish_model, tmp_path / "model", tmp_path, 1)  # which this engine was not told of
         with pytest.raises(WorkerError, match=r"no room.*nor can what was served be loaded.*not hold version 0"):
@@ -93,7 +93,7 @@ async def test_overwritten_weights_are_not_restored(tmp_path: Path) -> None:
 
 
 async def test_memory_release_waits_and_reloads_weights(tmp_path: Path) -> None:
-    async with on_a_fake(tmp_path, Slow(0.5)) as (engine, server):
+    async with engine_on_fake_server(tmp_path, Slow(0.5)) as (engine, server):
         between = Between(engine, {})
         asked = asyncio.create_task(engine.generate(PLAIN))
         await asyncio.sleep(0.1)

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from heads import OPEN, head
+from ray_clusters import OPEN, head
 
 pytestmark = pytest.mark.cluster
 

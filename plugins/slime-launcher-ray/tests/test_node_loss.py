@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from heads import OPEN, nodes
-from proc import name, output, parent, processes
+from process_files import name, output, parent, processes
+from ray_clusters import OPEN, nodes
 from small_run import small_run
 
 pytestmark = pytest.mark.cluster

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 import ray
-from heads import nodes as cluster_of
-from proc import parent
+from process_files import parent
 from ray.cluster_utils import Cluster
+from ray_clusters import nodes as cluster_of
 from ray_live import Live, setup_in
 
 from slime_core.errors import WorkerError

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping
 
 import pytest
-from made import CONFIG, OWN, STRETCHED, YARN
+from models_and_steps import CONFIG, OWN, STRETCHED, YARN
 from pydantic import ValidationError
 
 from slime_core.errors import ConfigError

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from made import dealt, setup_of, signal_of, steps_of, write_model
+from layout_runs import Case, by_local, train
+from models_and_steps import dealt, setup_of, signal_of, steps_of, write_model
 from safetensors.torch import load_file, save_file
-from together import Case, by_local, train
 
 from slime_core.roles import WeightDtype
 from slime_train import Share

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from made import dealt, setup_of, steps_of, write_model
+from models_and_steps import dealt, setup_of, steps_of, write_model
 
 from slime_core.roles import Reference, Teacher
 from slime_train import Share

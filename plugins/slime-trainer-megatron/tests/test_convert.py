@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from made import CONFIG, write_model
+from layout_runs import unfused
+from models_and_steps import CONFIG, write_model
 from safetensors.torch import load_file
-from together import unfused
 
 from slime_core.errors import ModelError
 from slime_core.roles import WeightSlot

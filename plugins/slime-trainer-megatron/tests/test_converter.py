@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from made import STRETCHED, YARN, write_model
+from models_and_steps import STRETCHED, YARN, write_model
 from safetensors.torch import load_file, save_file
 
 from slime_core.cli import run_cli

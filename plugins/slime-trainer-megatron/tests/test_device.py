@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from made import dealt, setup_of, steps_of, write_model
+from models_and_steps import dealt, setup_of, steps_of, write_model
 
 from slime_core.errors import ConfigError
 from slime_core.roles import Choice, Critic, RankSetup, Reference, StepResult, TrainBatch

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from made import dealt, setup_of, steps_of, trained_on, write_model
+from models_and_steps import dealt, setup_of, steps_of, trained_on, write_model
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from slime_core.errors import ContractError

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from made import STRETCHED, TEMPERATURE, YARN, dealt, setup_of, signal_of, steps_of, write_model
-from together import unfused
+from layout_runs import unfused
+from models_and_steps import STRETCHED, TEMPERATURE, YARN, dealt, setup_of, signal_of, steps_of, write_model
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from slime_train import Share

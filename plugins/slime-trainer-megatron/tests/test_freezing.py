@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from made import CONFIG, OWN, dealt, setup_of, steps_of, write_model
+from layout_runs import Case, train, unfused
+from models_and_steps import CONFIG, OWN, dealt, setup_of, steps_of, write_model
 from safetensors.torch import load_file
-from together import Case, train, unfused
 
 from slime_core.errors import ConfigError
 from slime_trainer_megatron.arguments import settings_model

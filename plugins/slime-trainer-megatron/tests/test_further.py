@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as F
-from made import dealt, setup_of, steps_of, trained_on, write_model
+from layout_runs import Case, train
+from models_and_steps import dealt, setup_of, steps_of, trained_on, write_model
 from safetensors.torch import load_file, save_file
-from together import Case, train
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from slime_core.roles import RankSetup

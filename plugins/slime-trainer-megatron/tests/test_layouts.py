@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from made import STRETCHED, YARN, setup_of, write_model
-from together import Case, Told, by_local, train
+from layout_runs import Case, Told, by_local, train
+from models_and_steps import STRETCHED, YARN, setup_of, write_model
 
 from slime_core.roles import Choice, Critic, Reference, Settings, Teacher
 from slime_train import GrpoSettings, PolicyLossSettings

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from made import dealt, setup_of, steps_of, write_model
-from together import Case, train
+from layout_runs import Case, train
+from models_and_steps import dealt, setup_of, steps_of, write_model
 
 from slime_trainer_megatron.rank import MegatronRank
 

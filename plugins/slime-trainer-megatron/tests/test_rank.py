@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from made import STRETCHED, dealt, setup_of, steps_of, write_model
+from models_and_steps import STRETCHED, dealt, setup_of, steps_of, write_model
 from safetensors.torch import load_file, save_file
 
 from slime_core.errors import CheckpointError, ModelError, NonFiniteError

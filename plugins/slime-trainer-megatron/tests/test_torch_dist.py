@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from made import setup_of, write_model
+from models_and_steps import setup_of, write_model
 
 from slime_core.errors import CheckpointError
 from slime_trainer_megatron.compat import quietly, stand_in_for_cuda

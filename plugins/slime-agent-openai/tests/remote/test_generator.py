@@ -1,7 +1,7 @@
 """The generator as a run calls it: a deployed agent asks the gateway, whose engine says what it is told."""
 
 from cloud import Cloud
-from generating import generated, generator_named
+from run_generator import generated, generator_named
 from talker import Talker
 
 from slime_core import Sample, Status

@@ -1,11 +1,11 @@
-"""Wire calls: a wild agent's requests as bodies of chat completions, and what comes back of each as a message.
+"""A random agent's requests as raw bodies of chat completions, and the responses as messages.
 
-As raw as can be, to send what SDKs would not: the same body again, and connections that end at any byte.
+Raw, to send what SDKs do not: the same body twice, and connections that end at any byte.
 """
 
 import json
 
-from wild import Asked
+from random_agent import Asked
 
 from slime_agent_openai.message import Message, Role, ToolCall
 from slime_core.sample import Json

@@ -1,4 +1,4 @@
-"""Carriers: how requests of a wild agent get to a session, and what happens to some on their way."""
+"""Clients that pass a random agent's requests to a session, directly or over HTTP, with faults."""
 
 import asyncio
 import contextlib
@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import aiohttp
-from anyone import Anyone
-from wild import Answer, Asked
-from wirecalls import body_of, reply_of
+from chat_bodies import body_of, reply_of
+from random_agent import Answer, Asked
+from random_engine import RandomEngine
 
 from slime_agent_openai.errors import ApiError
 from slime_agent_openai.message import CallDelta, Delta, ReasoningDelta, Reply, Request, TextDelta
@@ -18,11 +18,11 @@ from slime_agent_openai.session import Session
 
 
 @dataclass(slots=True)
-class Direct:
+class DirectClient:
     """Asks the session itself."""
 
     session: Session
-    engine: Anyone
+    engine: RandomEngine
     faults: Sequence[str] = (*("disconnect", "engine error") * 10, "interrupt")
     streamed: int = 0
 
@@ -36,7 +36,7 @@ class Direct:
             self.engine.fates.append("interrupted")
         handle = self.session.new_id("resp")
         self.streamed += 1
-        listener = Heard() if self.streamed % 2 else None
+        listener = CheckedListener() if self.streamed % 2 else None
         reply = await self.session.reply(request_of(asked, handle), listener)
         if listener is not None:
             listener.require(reply)
@@ -47,7 +47,7 @@ class Direct:
         """Goes away in the middle."""
         self.engine.fates.append("hang")
         self.engine.hanging.clear()
-        asking = asyncio.create_task(self.session.reply(request_of(asked, "gone"), Heard()))
+        asking = asyncio.create_task(self.session.reply(request_of(asked, "gone"), CheckedListener()))
         waiting = asyncio.create_task(self.engine.hanging.wait())
         await asyncio.wait({asking, waiting}, return_when=asyncio.FIRST_COMPLETED)
         waiting.cancel()
@@ -79,7 +79,7 @@ def request_of(asked: Asked, handle: str) -> Request:
 
 
 @dataclass(slots=True)
-class Heard:
+class CheckedListener:
     """A listener that holds what it was told against the whole."""
 
     prompt_tokens: int = 0
@@ -101,12 +101,12 @@ class Heard:
 
 
 @dataclass(slots=True)
-class OverHttp:
+class HttpClient:
     """Asks the gateway, streamed and not."""
 
     url: str
     http: aiohttp.ClientSession
-    engine: Anyone
+    engine: RandomEngine
     draw: random.Random
     luck: random.Random  # Where connections end
     faults: Sequence[str] = ("disconnect", "engine error", "sent twice", "cut off", "sent again")

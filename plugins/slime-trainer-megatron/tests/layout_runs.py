@@ -17,7 +17,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from made import Row, dealt, setup_of, steps_of
+from models_and_steps import Row, dealt, setup_of, steps_of
 from safetensors.torch import load_file, save_file
 
 from slime_core.roles import StepResult, TrainBatch

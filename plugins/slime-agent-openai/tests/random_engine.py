@@ -1,7 +1,7 @@
-"""Anyone: an engine that says what a draw makes of it, in tokens cut anywhere, and notes all that it saw and made.
+"""An engine with random output, in tokens cut anywhere, that records its requests and responses.
 
-What it says is a function of prompt and turn, as it is of a real engine with a seed: so the order in which an agent's
-requests come changes nothing. No two of its log-probs are equal, so that a token that is trained on says which it is.
+Its output depends on prompt and turn only, as that of a real engine with a seed, so the order of requests does not
+matter. All log-probs differ, so each trained token can be identified.
 """
 
 import asyncio
@@ -45,7 +45,7 @@ class Made:
 
 
 @dataclass(slots=True)
-class Anyone:
+class RandomEngine:
     """One for a session."""
 
     tokenizer: HfTokenizer

@@ -1,6 +1,6 @@
 """The engine before the kit's fake server: in a test of one call, and under the contract of engines.
 
-async with on_a_fake(tmp_path, Slow(0.1), new_weights="wait") as (engine, server):
+async with engine_on_fake_server(tmp_path, Slow(0.1), new_weights="wait") as (engine, server):
     await engine.generate(request)
 """
 
@@ -30,7 +30,7 @@ def setup_at(scratch: Path, model: Path | None = None, **more: Any) -> EngineSet
 
 
 @asynccontextmanager
-async def on_a_fake(
+async def engine_on_fake_server(
     scratch: Path, *script: Behaviour, **given: object
 ) -> AsyncIterator[tuple[SglangEngine, FakeEngine]]:
     """An engine that serves version 0, and the server behind it."""
@@ -46,7 +46,7 @@ async def on_a_fake(
 
 
 @asynccontextmanager
-async def an_engine(
+async def engine_of(
     scratch: Path, *, model: Path | None = None, count: int = 1, want: frozenset[Extra] = frozenset(), **given: object
 ) -> AsyncIterator[SglangEngine]:
     """One with these settings that serves a tiny model; at the end it is closed, with all that it has started."""
@@ -72,7 +72,7 @@ async def load(engine: SglangEngine, scratch: Path, version: int) -> None:
     await engine.load_weights(channel, version)
 
 
-class OnTheFake(EngineContract):
+class FakeServerContract(EngineContract):
     """The contract; a fixture of its subclasses starts `server` and says in `settings` where it is."""
 
     __test__ = False

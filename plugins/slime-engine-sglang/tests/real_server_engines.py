@@ -1,6 +1,6 @@
 """The engine on a real server, and what its answers are held against: log-probs of Hugging Face's model.
 
-on_a_server(model, tmp_path, use, router={"use": "smg"})        # `await use(engine)`, with a server of its own
+with_real_server(model, tmp_path, use, router={"use": "smg"})        # `await use(engine)`, with a server of its own
 """
 
 import asyncio
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from on_the_fake import an_engine
+from fake_server_engines import engine_of
 from safetensors.torch import load_file
 from servers import PYTHON
 from transformers import PreTrainedModel, Qwen3MoeConfig
@@ -49,7 +49,7 @@ class Files(WeightChannel):
         return self.folder / str(version) / "model.safetensors"
 
 
-def on_a_server(
+def with_real_server(
     model: Path,
     scratch: Path,
     use: Callable[[SglangEngine], Awaitable[None]],
@@ -60,7 +60,7 @@ def on_a_server(
     """Start an engine with these settings and a server of its own, use it, and end both."""
 
     async def main() -> None:
-        async with an_engine(scratch, model=model, want=want, python=PYTHON, **given) as engine:
+        async with engine_of(scratch, model=model, want=want, python=PYTHON, **given) as engine:
             await engine.start()
             await use(engine)
 

@@ -1,4 +1,4 @@
-"""Generating: what a generator of the plugin makes of samples, from its start to its close.
+"""Samples of a generator of the plugin, from its start to its close.
 
 (made,) = generated(generator_named("agent", agent="./agents.py:solve"), talker, make_pending(prompt="17 + 25?"))
 """

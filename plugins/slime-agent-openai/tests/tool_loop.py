@@ -1,4 +1,4 @@
-"""Three turns: a tool loop that clients go through, and what has to be left of it, whichever client it was."""
+"""A tool loop of three turns for any client, and the checks of the session that it leaves."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

@@ -1,7 +1,7 @@
-"""Wild: an agent that does at random what agents do, whatever carries its requests, and remembers what it asked.
+"""An agent that acts at random through any client, and records its requests.
 
-It goes on from any reply it has, echoes it in its own way or names it by its id, edits it, asks again, asks several
-things at once, has sub-agents, offers other tools, and loses connections.
+It continues from any earlier reply, echoes it in one of several styles or by its id, edits it, repeats requests, sends
+several at once, has sub-agents, changes its tools, and loses connections.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from anyone import Anyone, Made
+from random_engine import Made, RandomEngine
 
 from slime_agent_openai.errors import ApiError
 from slime_agent_openai.message import Message, Role, Tool
@@ -92,7 +92,7 @@ class Turn:
     answer: Answer
 
 
-class Carries(Protocol):
+class Client(Protocol):
     """Who takes requests to the session."""
 
     faults: Sequence[str]  # What can happen to one on its way
@@ -110,8 +110,8 @@ class Carries(Protocol):
 class Agent:
     """One session's."""
 
-    carrier: Carries
-    engine: Anyone
+    client: Client
+    engine: RandomEngine
     draw: random.Random
     order: random.Random  # In which order requests of one time are begun
     luck: random.Random  # What happens to requests on their way
@@ -137,7 +137,7 @@ class Agent:
     async def _turn(self, asked: Asked, *, alone: bool) -> Turn | None:
         """One of them; None: the session has ended."""
         try:
-            answer = await self.carrier.ask(asked)
+            answer = await self.client.ask(asked)
         except ApiError as error:
             if error.code not in ENDS:
                 raise
@@ -158,7 +158,7 @@ class Agent:
             return [self._next() for _ in range(self.draw.randint(2, 3))]
         asked = self._next()
         if self.luck.random() < self.fault_rate:
-            fault = self.luck.choice(self.carrier.faults)
+            fault = self.luck.choice(self.client.faults)
             self.counts[fault] += 1
             asked = replace(asked, fault=fault)
         return [asked]

@@ -1,4 +1,4 @@
-"""What requests want beside the answer, on the wire: other draws, forms of replies, and rules of calls."""
+"""Options of requests: sampling, output formats, rules of tool calls, and template settings."""
 
 import asyncio
 import json
@@ -18,12 +18,12 @@ from slime_core.sample import Json
 from tests.tables import table
 
 USER: Json = {"role": "user", "content": "What is 17 + 25?"}
-WISHES: dict[str, dict[str, Json]] = json.loads(Path(__file__).with_name("wishes.json").read_text("utf-8"))
-BODIES: dict[str, dict[str, Json]] = WISHES["bodies"]  # type: ignore[assignment]
-IDLE = WISHES["idle"]  # Fields as they ask for nothing that is not done anyway
-BENT = WISHES["bent"]  # Fields that are settings of the engine's, other than the run's
-UNDRAWN = WISHES["undrawn"]  # Fields that are none of its settings
-FORMS = WISHES["forms"]
+OPTIONS: dict[str, dict[str, Json]] = json.loads(Path(__file__).with_name("request_options.json").read_text("utf-8"))
+BODIES: dict[str, dict[str, Json]] = OPTIONS["bodies"]  # type: ignore[assignment]
+IDLE = OPTIONS["idle"]  # Fields as they ask for nothing that is not done anyway
+BENT = OPTIONS["bent"]  # Fields that are settings of the engine's, other than the run's
+UNDRAWN = OPTIONS["undrawn"]  # Fields that are none of its settings
+FORMS = OPTIONS["forms"]
 SCHEMA: Json = {"type": "object", "properties": {"a": {"type": "integer"}}}
 EACH = table("path", BODIES)
 
