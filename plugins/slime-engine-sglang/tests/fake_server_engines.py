@@ -1,4 +1,4 @@
-"""The engine before the kit's fake server: in a test of one call, and under the contract of engines.
+"""The engine on the kit's fake server, for single calls and for the contract of engines.
 
 async with engine_on_fake_server(tmp_path, Slow(0.1), new_weights="wait") as (engine, server):
     await engine.generate(request)

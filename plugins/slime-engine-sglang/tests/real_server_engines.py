@@ -1,4 +1,4 @@
-"""The engine on a real server, and what its answers are held against: log-probs of Hugging Face's model.
+"""The engine on a real server, and log-probs of Hugging Face's model to compare with.
 
 with_real_server(model, tmp_path, use, router={"use": "smg"})        # `await use(engine)`, with a server of its own
 """
