@@ -23,6 +23,7 @@ from slime_train.estimators.reinforce_plus_plus_baseline import (
 from slime_train.estimators.rloo import Rloo
 from slime_train.losses import CispoLoss, GspoLoss, PolicyLoss, SftLoss
 from slime_train.normalization import EstimatorSettings
+from slime_train.plugin import slime_corrections, slime_losses
 from slime_train.schedule import learning_rate
 from slime_train.settings import (
     CispoSettings,
@@ -33,7 +34,6 @@ from slime_train.settings import (
     PolicyLossSettings,
     TisSettings,
 )
-from slime_train.specs import corrections, losses
 from tests.tables import table
 
 SHARED = {"entropy_coef": 0.0, "use_opsm": False, "opsm_delta": 1e-4}
@@ -231,7 +231,7 @@ def test_every_estimator_says_what_it_reads() -> None:
 
 
 def test_every_loss_says_whether_advantages_are_all_it_learns_from() -> None:
-    found = list(losses())
+    found = list(slime_losses())
     assert all(type(spec) is LossSpec for spec in found)
     for spec, (name, kind, settings, uses_advantages) in zip(found, LOSSES, strict=True):
         assert_offered(spec, name, kind, settings)
@@ -242,7 +242,7 @@ def test_every_loss_says_whether_advantages_are_all_it_learns_from() -> None:
 
 
 def test_every_correction_is_built_from_its_settings() -> None:
-    for spec, (name, kind, settings) in zip(corrections(), CORRECTIONS, strict=True):
+    for spec, (name, kind, settings) in zip(slime_corrections(), CORRECTIONS, strict=True):
         assert_offered(spec, name, kind, settings)
 
 

@@ -11,19 +11,25 @@ from slime_core.roles import (
     GroupFilterSpec,
     Isolation,
     LossSpec,
-    RewardShaper,
     RewardShaperSpec,
     RewardSpec,
     SampleFilterSpec,
     Settings,
-    Setup,
-    Transport,
-    TransportSetup,
     TransportSpec,
 )
 from slime_train.estimators import estimators
-from slime_train.settings import DiskSettings, JudgeSettings, OverlongSettings
-from slime_train.specs import corrections, losses
+from slime_train.settings import (
+    CispoSettings,
+    DiskSettings,
+    GspoSettings,
+    IcepopSettings,
+    JudgeSettings,
+    MisSettings,
+    OverlongSettings,
+    PolicyGradientSettings,
+    PolicyLossSettings,
+    TisSettings,
+)
 
 SLIME_API = "1"
 JUDGE_S = 300.0
@@ -39,13 +45,67 @@ def slime_advantages() -> Iterable[AdvantageSpec]:
 @hookimpl
 def slime_losses() -> Iterable[LossSpec]:
     """Policy gradients, and plain likelihood."""
-    return losses()
+    yield LossSpec(
+        "policy_loss",
+        lambda settings, setup: resolve_name("slime_train.losses:PolicyLoss")(settings),
+        PolicyLossSettings,
+        "Clipped policy gradient, asymmetric and dual clip",
+        zero_without_advantage=_adds_no_entropy,
+        flat_keys=tuple(PolicyLossSettings.model_fields),
+    )
+    yield LossSpec(
+        "gspo",
+        lambda settings, setup: resolve_name("slime_train.losses:GspoLoss")(settings),
+        GspoSettings,
+        "The same with one ratio a sample (GSPO)",
+        zero_without_advantage=_adds_no_entropy,
+        flat_keys=tuple(GspoSettings.model_fields),
+        estimator="grpo",
+    )
+    yield LossSpec(
+        "cispo",
+        lambda settings, setup: resolve_name("slime_train.losses:CispoLoss")(settings),
+        CispoSettings,
+        "Log-likelihood weighed by advantage and clipped ratio (CISPO)",
+        zero_without_advantage=_adds_no_entropy,
+        flat_keys=tuple(CispoSettings.model_fields),
+        estimator="grpo",
+    )
+    yield LossSpec(
+        "sft_loss",
+        lambda settings, setup: resolve_name("slime_train.losses:SftLoss")(),
+        summary="Negative log-likelihood of the response",
+        uses_advantages=False,
+    )
+
+
+def _adds_no_entropy(settings: Settings) -> bool:
+    return cast(PolicyGradientSettings, settings).entropy_coef == 0.0
 
 
 @hookimpl
 def slime_corrections() -> Iterable[CorrectionSpec]:
     """Importance sampling of several kinds."""
-    return corrections()
+    yield CorrectionSpec(
+        "tis",
+        lambda settings, setup: resolve_name("slime_train.corrections:Tis")(settings),
+        TisSettings,
+        "Importance weights of tokens, truncated (TIS)",
+        flat_keys=tuple(TisSettings.model_fields),
+    )
+    yield CorrectionSpec(
+        "icepop",
+        lambda settings, setup: resolve_name("slime_train.corrections:Icepop")(settings),
+        IcepopSettings,
+        "Importance weights of tokens, 0 out of bounds (IcePop)",
+        flat_keys=tuple(IcepopSettings.model_fields),
+    )
+    yield CorrectionSpec(
+        "mis",
+        lambda settings, setup: resolve_name("slime_train.corrections:Mis")(settings),
+        MisSettings,
+        "Importance weights of tokens or samples: truncated, clipped or rejected; veto (MIS)",
+    )
 
 
 @hookimpl
@@ -91,32 +151,25 @@ def slime_sample_filters() -> Iterable[SampleFilterSpec]:
 def slime_reward_shapers() -> Iterable[RewardShaperSpec]:
     """Penalties independent of the reward."""
     yield RewardShaperSpec(
-        "overlong", _overlong, OverlongSettings, "A penalty that grows over the last tokens of the budget (DAPO)"
+        "overlong",
+        lambda settings, setup: resolve_name("slime_train.overlong:Overlong")(settings),
+        OverlongSettings,
+        "A penalty that grows over the last tokens of the budget (DAPO)",
     )
-
-
-def _overlong(settings: OverlongSettings, setup: Setup) -> RewardShaper:
-    from slime_train.overlong import Overlong
-
-    return Overlong(settings)
 
 
 @hookimpl
 def slime_transports() -> Iterable[TransportSpec]:
     """Files, in memory and on disk."""
     yield TransportSpec(
-        "shared-buffer", _shared_buffer, summary="Two files that ranks and engines map; one machine", one_machine=True
+        "shared-buffer",
+        lambda settings, setup: resolve_name("slime_train.shared_buffer:SharedBuffer")(settings, setup),
+        summary="Two files that ranks and engines map; one machine",
+        one_machine=True,
     )
-    yield TransportSpec("disk", _disk, DiskSettings, "A safetensors file a version, in a folder that all machines see")
-
-
-def _shared_buffer(settings: Settings, setup: TransportSetup) -> Transport:
-    from slime_train.shared_buffer import SharedBuffer
-
-    return SharedBuffer(settings, setup)
-
-
-def _disk(settings: DiskSettings, setup: TransportSetup) -> Transport:
-    from slime_train.disk import Disk
-
-    return Disk(settings, setup)
+    yield TransportSpec(
+        "disk",
+        lambda settings, setup: resolve_name("slime_train.disk:Disk")(settings, setup),
+        DiskSettings,
+        "A safetensors file a version, in a folder that all machines see",
+    )
