@@ -98,10 +98,17 @@ BIG: dict[str, Json] = {
 CUT: dict[str, Json] = {"rollout_top_p": 0.9}
 RPP: dict[str, Json] = {"advantage_estimator": "reinforce_plus_plus"}
 NODES: dict[str, Json] = {"actor_num_nodes": 2, "actor_num_gpus_per_node": 1}
+PRIORITY: dict[str, Json] = {"buffer": {"use": "priority", "priority": {"max_staleness": 0}}}
 EVERY_3: dict[str, Json] = {"update_weights_interval": 3}
 SFT: dict[str, Json] = {"reward": None, "rollout_max_response_len": None, "loss": {"use": "sft_loss"}}
+JUDGED: dict[str, Json] = {"reward": {"use": "served_judge"}}
 TURNS: Json = {"use": ["turns"]}
 SPEAKS: Json = {"use": "speaks"}
+
+
+def served(**keys: Json) -> dict[str, Json]:
+    """A served model with these keys."""
+    return {**BIG, "served_models": {"big": {"hf_checkpoint": "MODEL", **keys}}}
 
 
 def one_set(**keys: Json) -> dict[str, Json]:
@@ -204,6 +211,32 @@ def plan_of(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> PlanO
             {**EVERY_3, "engine": {"use": "shrinking"}, "offload_rollout": True},
             "'shrinking' releases its weights while the",
         ),
+        # when rollouts are generated, and how old their weights may be
+        ({"max_staleness": 2}, "max_staleness has no effect here: set rollout_policy"),
+        ({"partial_rollout": True}, "give an over_sampling_batch_size above rollout_batch_size = "),
+        ({"partial_rollout": True, "rollout_policy": "async"}, "the weights wait for a whole rollout"),
+        ({"mask_offpolicy_in_partial_rollout": True}, "set partial_rollout = true"),
+        (
+            {"partial_rollout": True, "rollout_batch_size": 4, "over_sampling_batch_size": 9},
+            "over_sampling_batch_size = 9 has no effect here: with max_staleness = 1 at most 8 groups",
+        ),
+        ({"rollout_policy": "continous"}, "continuous"),
+        ({**PRIORITY, "rollout_policy": "async"}, "groups more than 0 weight versions old, and with rollout_po"),
+        ({**PRIORITY, "rollout_policy": "continuous", "max_staleness": 2}, "allow 2 in [buffer.priority], or change"),
+        ({**PRIORITY, "update_weights_interval": 3}, "allow 2 in [buffer.priority], or change up"),
+        # finetuning
+        ({**SFT, "group_filter": {"use": "nonzero_std"}}, "group_filter has no effect here"),
+        # served models
+        (served(engine="locale"), "served_models.big.engine: no engine 'locale'. Did you mean 'local'?"),
+        (served(hf_checkpoint="/nowhere"), "served_models.big.hf_checkpoint"),
+        (served(settings={"worker": 1}), "served_models.big: unknown setting engine.local.worker. Did you mean 'work"),
+        (served(engines=0), "served_models.big.engines = 0"),
+        (served(model="x"), "unknown setting served_models.big.model."),
+        (JUDGED, "reward 'served_judge' asks the model 'judge', which this run does not serve. Models: none; add one"),
+        ({**JUDGED, "served_models": {"judges": {"hf_checkpoint": "MODEL"}}}, "Did you mean 'judges'?"),
+        # the best checkpoint
+        ({**one_set(), "save_best": "b"}, "save_best = 'b' names no evaluation set. eval_prompt_data has: a"),
+        ({**one_set(), "save_best": "a", "debug_rollout_only": True}, "save_best has no effect here: with debug_roll"),
         # the trainer
         ({"reset_optimizer_states": True, "trainer": {"use": "simple"}}, "has no effect on trainer 'simple'"),
         ({"balance_by_flops": True, "trainer": {"use": "simple"}}, "balance_by_flops has no effect here: trainer"),

@@ -1,11 +1,8 @@
 """The checkpoint that is best by an evaluation stays, with a link that points to it."""
 
-from typing import Any
-
 from slime_core.run import list_checkpoints, verify
 from slime_core.telemetry import MetricsLog
 from tests.conftest import Project, Slime
-from tests.tables import table
 
 
 def rewards(project: Project) -> list[tuple[float, int]]:
@@ -27,20 +24,3 @@ def test_a_run_keeps_its_best_checkpoint_through_a_resume(project: Project, slim
             assert f"best so far: eval/held {reward:.3f} after {rollout_id} rollouts" in ran.out
             link.unlink()  # as if a kill had come between the checkpoint and its link
     assert slime("plan", "run.toml", "--hf-checkpoint", link / "hf", "--save", "other").code == 0
-
-
-@table(
-    "changes, message",
-    [
-        (
-            {"save_best": "hold"},
-            "save_best = 'hold' names no evaluation set. Did you mean 'held'? eval_prompt_data has: held",
-        ),
-        ({"save_best": "held", "debug_rollout_only": True}, "save_best has no effect here: with debug_rollout_only"),
-    ],
-)
-def test_a_best_that_cannot_be_is_refused(
-    project: Project, slime: Slime, changes: dict[str, Any], message: str
-) -> None:
-    project.write_run(eval_prompt_data={"held": "prompts.jsonl"}, eval_interval=1, **changes)
-    assert message in slime.refused("train", "run.toml")

@@ -1,6 +1,5 @@
 import asyncio
 import logging
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -127,38 +126,28 @@ def test_a_cancelled_run_is_not_held_up_by_its_watchers(hooks: Callable[..., Run
 
 
 class Recorder:
-    def __init__(self) -> None:
+    """Tracker: keeps its rows, and fails as it is told."""
+
+    def __init__(self, *errors: BaseException, hangs: bool = False) -> None:
         self.rows: list[tuple[int, Mapping[str, float]]] = []
-        self.closed = False
+        self.closed, self.errors, self.hangs = False, list(errors), hangs
 
     async def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        if self.errors:
+            metrics.clear()  # type: ignore[attr-defined]
+            raise self.errors.pop(0)
         self.rows.append((step, metrics))
 
     async def close(self) -> None:
+        if self.hangs:
+            await asyncio.Event().wait()
         self.closed = True
 
 
-class Broken(Recorder):
-    async def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        raise ConnectionError("no route") if step < 2 else KeyError("loss")
-
-    async def close(self) -> None:
-        await asyncio.Event().wait()
-
-
-class Exits(Recorder):
-    async def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        metrics.clear()  # type: ignore[attr-defined]
-        sys.exit(0)
-
-
 def test_every_tracker_gets_every_row_whatever_the_others_do(caplog: pytest.LogCaptureFixture) -> None:
-    good = Recorder()
-    uses = [
-        BuiltChoice("broken", "slime-x", Broken()),
-        BuiltChoice("exits", "slime-y", Exits()),
-        BuiltChoice("good", "z", good),
-    ]
+    broken = Recorder(ConnectionError("no route"), ConnectionError("no route"), KeyError("loss"), hangs=True)
+    exits, good = Recorder(*(SystemExit(0) for _ in range(3))), Recorder()
+    uses = [BuiltChoice(*each) for each in (("bad", "x", broken), ("exits", "y", exits), ("good", "z", good))]
     stats = PluginStats()
     made = Trackers(stats, uses, limit_s=0.01)
 
@@ -169,20 +158,16 @@ def test_every_tracker_gets_every_row_whatever_the_others_do(caplog: pytest.LogC
 
     with caplog.at_level(logging.ERROR):
         asyncio.run(run())
-    assert good.rows == [(step, {"loss": 1.0}) for step in range(3)]
-    assert good.closed
-    assert made.errors == {
-        "slime-x/broken/ConnectionError": 2,
-        "slime-x/broken/KeyError": 1,
-        "slime-x/broken/TimeoutError": 1,
-        "slime-y/exits/SystemExit": 3,
+    assert (good.rows, good.closed) == ([(step, {"loss": 1.0}) for step in range(3)], True)
+    errors = {
+        "x/bad/ConnectionError": 2,
+        "x/bad/KeyError": 1,
+        "x/bad/TimeoutError": 1,
+        "y/exits/SystemExit": 3,
     }
-    counted = stats.take()
-    failures = {name: value for name, value in counted.items() if value and name.endswith(("errors", "timeouts"))}
-    assert failures == {
-        "plugin/tracker/broken/errors": 3.0,
-        "plugin/tracker/broken/timeouts": 1.0,
-        "plugin/tracker/exits/errors": 3.0,
-    }
+    assert made.errors == errors
+    counted = {name: value for name, value in stats.take().items() if value and name.endswith(("errors", "timeouts"))}
+    of = "plugin/tracker/"
+    assert counted == {f"{of}bad/errors": 3.0, f"{of}bad/timeouts": 1.0, f"{of}exits/errors": 3.0}
     assert len(caplog.records) == 4
-    assert "tracker slime-x/broken/ConnectionError: no route (logged once; the run goes on)" in caplog.text
+    assert "tracker x/bad/ConnectionError: no route (logged once; the run goes on)" in caplog.text

@@ -8,9 +8,8 @@ from safetensors.numpy import load_file, save_file
 from slime_core.sample import Json
 from tests.conftest import Project, Slime
 from tests.run.reading import metrics, samples
-from tests.tables import table
 
-JUDGE = {
+JUDGE: Json = {
     "model": "examiner",
     "prompt": "Task {prompt} Response {response} Label {label}",
     "verdict": "()",  # whatever it says
@@ -19,50 +18,13 @@ JUDGE = {
 }
 
 
-def write(project: Project, **served: object) -> None:
-    models = {"examiner": {"hf_checkpoint": str(project.model), **served}}
-    project.write_run(served_models=models, reward={"use": "served_judge", "served_judge": JUDGE})
-
-
-def refusal(slime: Slime) -> str:
-    refusal = slime.refused("plan", "run.toml")
-    return " ".join(refusal.split())
-
-
 def test_a_run_serves_a_judge_and_trains_on_what_it_says(project: Project, slime: Slime) -> None:
-    write(project, engines=2, settings={"workers": 1})
+    models: Json = {"examiner": {"hf_checkpoint": str(project.model), "engines": 2, "settings": {"workers": 1}}}
+    project.write_run(served_models=models, reward={"use": "served_judge", "served_judge": JUDGE})
     slime.ok("train", "run.toml", "--no-progress")
     assert [row["rollout/raw_reward"] for row in metrics(project.run)] == [0.75, 0.75]
     assert list((project.run / "logs").glob("model-examiner-1*"))
     assert {sample["reward"] for sample in samples(project.run)} == {0.75}
-
-
-@table(
-    "served, said",
-    [
-        ({"engine": "locale"}, "served_models.examiner.engine: no engine 'locale'. Did you mean 'local'?"),
-        ({"hf_checkpoint": "/nowhere"}, "served_models.examiner.hf_checkpoint"),
-        (
-            {"settings": {"worker": 1}},
-            "served_models.examiner: unknown setting engine.local.worker. Did you mean 'work",
-        ),
-        ({"engines": 0}, "served_models.examiner.engines = 0"),
-        ({"model": "x"}, "unknown setting served_models.examiner.model."),
-    ],
-)
-def test_a_model_that_cannot_be_served_is_refused_before_anything_starts(
-    project: Project, slime: Slime, served: dict[str, object], said: str
-) -> None:
-    write(project, **served)
-    assert said in refusal(slime)
-
-
-def test_a_reward_that_asks_a_model_that_is_not_there_is_refused(project: Project, slime: Slime) -> None:
-    project.write_run(reward={"use": "served_judge"})
-    said = "reward 'served_judge' asks the model 'judge', which this run does not serve. Models: none; add one by"
-    assert said in refusal(slime)
-    project.write_run(served_models={"judges": {"hf_checkpoint": str(project.model)}}, reward={"use": "served_judge"})
-    assert "Did you mean 'judges'?" in refusal(slime)
 
 
 def test_a_served_teacher_teaches_what_one_in_the_trainer_does(project: Project, slime: Slime) -> None:
