@@ -52,8 +52,8 @@ def rows_of(changes: Mapping[str, Callable[[float], float]], rollouts: int = ROL
     return rows
 
 
-def seen(rows: Iterable[MetricsRow], settings: AlarmArgs = DEFAULT) -> list[Alarm]:
-    alarms = Alarms(settings, ROLLOUT)
+def seen(rows: Iterable[MetricsRow], settings: AlarmArgs = DEFAULT, rollout: RolloutArgs = ROLLOUT) -> list[Alarm]:
+    alarms = Alarms(settings, rollout)
     return [each for row in rows for each in alarms.check(row)]
 
 
@@ -87,26 +87,25 @@ def test_a_worse_evaluation_alone_is_not_hacking() -> None:
     assert seen(rows_of(once)) == []
 
 
-def test_a_first_rollout_of_one_reward_says_so_at_once() -> None:
-    rollout, singles = ROLLOUT, RolloutArgs(rollout_batch_size=64, n_samples_per_prompt=1)
-    zeros = {"rollout/zero_std/count_0.0": 64.0, "rollout/raw_reward": 0.0}
-    table: list[tuple[str, RolloutArgs, dict[str, float], bool]] = [
-        ("all 0", rollout, zeros, True),
-        ("all 0.25, whose name is rounded", rollout, {**zeros, "rollout/raw_reward": 0.03}, True),
-        ("one group differs", rollout, {**zeros, "rollout/zero_std/count_0.0": 63.0}, False),
-        ("groups of 0 and groups of 1", rollout, {**zeros, "rollout/zero_std/count_1.0": 3.0}, False),
-        ("groups of one sample, all 0", singles, zeros, True),
-        ("groups of one sample, about 0", singles, {**zeros, "rollout/raw_reward": 0.012}, False),
-    ]
-    wrong = []
-    for name, args, metrics, expected in table:
-        alarms = Alarms(DEFAULT, args)
-        said = [each.name for number in range(2) for each in alarms.check(MetricsRow(number, number, 0.0, metrics))]
-        if said != ["same_reward"] * expected:
-            wrong.append((name, said))
-    assert not wrong
-    later = [MetricsRow(0, 0, 0.0, {**zeros, "rollout/zero_std/count_0.0": 3.0}), MetricsRow(1, 1, 0.0, zeros)]
-    assert not seen(later)
+ZEROS = {"rollout/zero_std/count_0.0": 64.0, "rollout/raw_reward": 0.0}
+
+
+@table(
+    "size, changes, expected",
+    [
+        pytest.param(8, {}, True, id="all 0"),
+        pytest.param(8, {"rollout/raw_reward": 0.03}, True, id="all 0.25, whose name is rounded"),
+        pytest.param(8, {"rollout/zero_std/count_0.0": 63.0}, False, id="one group differs"),
+        pytest.param(8, {"rollout/zero_std/count_1.0": 3.0}, False, id="groups of 0 and groups of 1"),
+        pytest.param(1, {}, True, id="groups of one sample, all 0"),
+        pytest.param(1, {"rollout/raw_reward": 0.012}, False, id="groups of one sample, about 0"),
+    ],
+)
+def test_a_first_rollout_of_one_reward_says_so_at_once(size: int, changes: dict[str, float], expected: bool) -> None:
+    rollout = RolloutArgs(rollout_batch_size=64, n_samples_per_prompt=size)
+    rows = [MetricsRow(number, number, 0.0, ZEROS | changes) for number in range(2)]
+    assert [each.name for each in seen(rows, rollout=rollout)] == ["same_reward"] * expected
+    assert not seen([MetricsRow(0, 0, 0.0, ZEROS | {"rollout/zero_std/count_0.0": 3.0}), rows[1]])
 
 
 ALIKE = """
