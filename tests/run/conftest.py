@@ -34,7 +34,7 @@ ROLES: dict[str, Json] = {
     "engine": {"use": "noting", "noting": {"workers": 1}},
     "trainer": {"use": "noting", "noting": {"ranks": 1}},
     "launcher": {"use": "noting"},
-    "tracker": {"use": ["offline", "rows"]},
+    "tracker": {"use": "rows"},
 }
 
 

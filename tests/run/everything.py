@@ -230,16 +230,6 @@ class Rows:
         note("tracker_closed")
 
 
-class Offline:
-    """Tracker: never reaches its server."""
-
-    async def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        raise ConnectionError("no route to the dashboard")
-
-    async def close(self) -> None:
-        raise ConnectionError("no route to the dashboard")
-
-
 def _engine(settings: LocalEngineSettings, setup: roles.EngineSetup) -> roles.Engine:
     from slime_local.engine import LocalEngine
 
@@ -340,7 +330,6 @@ _offer("launchers", roles.LauncherSpec("noting", _launcher))
 _offer(
     "trackers",
     roles.TrackerSpec("rows", lambda settings, setup: Rows()),
-    roles.TrackerSpec("offline", lambda settings, setup: Offline()),
 )
 
 PLAIN = (

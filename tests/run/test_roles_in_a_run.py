@@ -154,9 +154,6 @@ def test_role_tracker(trained: CommandResult) -> None:
     assert [each["step"] for each in rows] == [row.step for row in trained.rows]
     assert [each["names"] for each in rows] == [sorted(row.metrics) for row in trained.rows]
     assert len(trained.of("tracker_closed")) == 1
-    assert trained.output.count("no route to the dashboard (logged once; the run goes on)") == 1
-    errors = [row.metrics.get("plugin/tracker/offline/errors", 0.0) for row in trained.rows]
-    assert sum(errors) == len(rows) - 1
 
 
 @pytest.mark.long

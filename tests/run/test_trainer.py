@@ -15,8 +15,6 @@ from safetensors.numpy import load_file
 from slime_core.batching.prepare import Preparation, TrainGroup
 from slime_core.catalog import Catalog
 from slime_core.config import ChosenRoles, Plan, parse_config, read_run_file, resolve
-from slime_core.errors import WorkerError
-from slime_core.processes import limits as tree
 from slime_core.processes.launcher import LocalLauncher
 from slime_core.roles import Draw, LauncherSetup, Needs, TrainerSpec, WorkerGroup, WorkerGroupSpec
 from slime_core.run import Trainer, TrainReport
@@ -26,12 +24,6 @@ from slime_testing.launcher import TARGET
 from tests.conftest import Project
 
 T = TypeVar("T")
-REWARDS = ((0.0, 1.0, 0.0, 1.0), (1.0, 0.0, 0.0, 0.0), (1.0, 1.0, 1.0, 1.0), (0.0, 2.0, 1.0, 0.0))
-
-
-@pytest.fixture
-def groups(make_group: Callable[..., Group]) -> list[Group]:
-    return [make_group(draw, rewards=rewards) for draw, rewards in enumerate(REWARDS)]
 
 
 @pytest.fixture
@@ -138,27 +130,6 @@ def test_ranks_on_gpus_lie_evenly_on_as_many_nodes_as_are_asked_for(
     with pytest.raises(Asked) as asked:
         asyncio.run(Trainer.start(plan, launcher, tmp_path, train_steps=1))
     assert asked.value.args == (4, per_node)
-
-
-def grandchildren() -> set[int]:
-    return {each for server in tree.children(os.getpid()) for each in tree.children(server)}
-
-
-def test_a_rank_that_dies_idle_is_told_of_to_who_watches(
-    plan_of: Callable[..., Plan], groups: list[Group], tmp_path: Path
-) -> None:
-    others = grandchildren()  # of tests before this one, which the same server of processes may still be ending
-
-    async def killed(trainer: Trainer) -> str:
-        watching = asyncio.create_task(trainer.watch())
-        await trainer.train(prepared(groups), rollout_id=0)
-        (rank,) = grandchildren() - others
-        os.kill(rank, signal.SIGKILL)
-        with pytest.raises(WorkerError) as raised:
-            await watching
-        return str(raised.value)
-
-    assert "trainer 0 died (killed by SIGKILL" in with_trainer(plan_of(1), tmp_path / "scratch", killed)
 
 
 def with_group(scratch: Path, use: Callable[[WorkerGroup], Awaitable[T]]) -> T:
