@@ -120,6 +120,7 @@ def variants(models: tuple[Path, Path]) -> dict[str, dict[str, Any]]:
     ppo = Choice("advantage", "ppo", "slime-core", PpoSettings(lambd=0.9))
     return {
         "policy": {},
+        "bf16": {"bf16": True},
         "mean over samples": {"calculate_per_token_loss": False},
         "constant length": {"calculate_per_token_loss": False, "constant_loss_length": 5, "loss": GSPO},
         "whitened": {"calculate_per_token_loss": False, "advantage": WHITENED, "loss": GSPO},
@@ -157,7 +158,7 @@ def rollout(rank: LocalRank, number: int) -> StepResult:
     return result
 
 
-@table("name", VARIANTS)
+@table("name", [each for each in VARIANTS if each != "bf16"])  # its rounding depends on the micro-batch
 def test_micro_batches_do_not_change_the_step(rank_in: Ranks, name: str) -> None:
     whole, split = rank_in(name), rank_in(name, max_tokens_per_micro_batch=1)
     for number in range(2):

@@ -11,6 +11,7 @@ import pytest
 from slime_core.errors import ConfigError
 from slime_core.telemetry import MetricsLog, MetricsRow
 from slime_trackers.tracker import Opened, OwnThread, Record, ServiceTracker, need
+from tests.tables import table
 
 
 class Kept:
@@ -38,12 +39,14 @@ class Kept:
         self.finished += 1
 
 
-def test_failed_row_is_sent_again(tmp_path: Path) -> None:
+@table("fails", ["open", "send"])
+def test_failed_call_is_repeated_with_the_next_row(tmp_path: Path, fails: str) -> None:
     service = Kept()
-    tracker = ServiceTracker("kept", service, tmp_path)
+    tracker = ServiceTracker("kept", service, tmp_path / fails)
 
     async def run() -> None:
-        await tracker.log(0, {"a": 1.0})
+        if fails == "send":
+            await tracker.log(0, {"a": 1.0})
         service.fails = True
         with pytest.raises(ConnectionError):
             await tracker.log(1, {"a": 2.0})
@@ -52,24 +55,8 @@ def test_failed_row_is_sent_again(tmp_path: Path) -> None:
         await tracker.close()
 
     asyncio.run(run())
-    assert service.rows == [(0, {"a": 1.0}), (1, {"a": 2.0})]
+    assert service.rows == [(0, {"a": 1.0}), (1, {"a": 2.0})][fails == "open" :]
     assert service.opened == [None]
-
-
-def test_failed_open_is_retried_with_the_next_row(tmp_path: Path) -> None:
-    service = Kept()
-    tracker = ServiceTracker("kept", service, tmp_path)
-
-    async def run() -> None:
-        service.fails = True
-        with pytest.raises(ConnectionError):
-            await tracker.log(0, {"a": 1.0})
-        service.fails = False
-        await tracker.log(1, {"a": 2.0})
-        await tracker.close()
-
-    asyncio.run(run())
-    assert service.rows == [(1, {"a": 2.0})]
 
 
 def test_new_tracker_run_receives_everything(tmp_path: Path) -> None:

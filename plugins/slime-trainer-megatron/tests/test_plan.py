@@ -105,11 +105,7 @@ def test_on_gpus_each_rank_needs_one(run_file: Path, capsys: pytest.CaptureFixtu
     assert trainer_needs(run_file, capsys, *flags)["gpus"] == 0.0
     found = trainer_needs(run_file, capsys, *flags, *CUDA)
     assert (found["workers"], found["gpus"]) == (2, 2.0)
-
-
-def test_tensor_parallel_group_fits_in_a_node(run_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    flags = ["--actor-num-nodes", "2", "--actor-num-gpus-per-node", "2", "--tensor-model-parallel-size", "2", *CUDA]
-    assert trainer_needs(run_file, capsys, *flags)["gpus"] == 4.0
+    assert trainer_needs(run_file, capsys, "--actor-num-nodes", "2", *flags, *CUDA)["gpus"] == 4.0
 
 
 def test_model_type_is_compared_with_the_config(run_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
