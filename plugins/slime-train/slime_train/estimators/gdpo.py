@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 
 from pydantic import Field
 
-from slime_core.roles import Advantage, AdvantageInput, AdvantageSpec, Number, Setup
+from slime_core.roles import AdvantageInput, AdvantageSpec, Number
 from slime_train.normalization import EPSILON, EstimatorSettings, of_tokens
 
 if TYPE_CHECKING:
@@ -51,13 +51,9 @@ class Gdpo:
         return of_tokens(batch, advantage_S, self._settings)
 
 
-def _gdpo(settings: GdpoSettings, setup: Setup) -> Advantage:
-    return Gdpo(settings)
-
-
 SPEC = AdvantageSpec(
     "gdpo",
-    _gdpo,
+    lambda settings, setup: Gdpo(settings),
     GdpoSettings,
     "Each part of the reward relative to its group, weighed and whitened (GDPO)",
     reward_keys=lambda settings: tuple(cast(GdpoSettings, settings).reward_weights),

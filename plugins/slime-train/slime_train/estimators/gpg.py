@@ -7,7 +7,7 @@ Example:
 
 from typing import TYPE_CHECKING
 
-from slime_core.roles import Advantage, AdvantageInput, AdvantageSpec, Settings, Setup
+from slime_core.roles import AdvantageInput, AdvantageSpec
 
 if TYPE_CHECKING:
     import torch
@@ -39,13 +39,9 @@ class Gpg:
         return advantage_S.to(batch.rewards_S.dtype)[batch.sample_index_T]
 
 
-def _gpg(settings: Settings, setup: Setup) -> Advantage:
-    return Gpg()
-
-
 SPEC = AdvantageSpec(
     "gpg",
-    _gpg,
+    lambda settings, setup: Gpg(),
     summary="Rewards minus their group's mean, made up for groups of equal rewards (GPG)",
     compares_samples=lambda settings: True,
 )

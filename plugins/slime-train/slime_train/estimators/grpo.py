@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, Self, cast
 
 from pydantic import Field, field_validator, model_validator
 
-from slime_core.roles import Advantage, AdvantageInput, AdvantageSpec, Setup
+from slime_core.roles import AdvantageInput, AdvantageSpec
 from slime_train.normalization import EPSILON, EstimatorSettings, of_tokens
 
 if TYPE_CHECKING:
@@ -74,13 +74,9 @@ class Grpo:
         return of_tokens(batch, advantage_S, self._settings)
 
 
-def _grpo(settings: GrpoSettings, setup: Setup) -> Advantage:
-    return Grpo(settings)
-
-
 SPEC = AdvantageSpec(
     "grpo",
-    _grpo,
+    lambda settings, setup: Grpo(settings),
     GrpoSettings,
     "Rewards relative to their group (GRPO, Dr.GRPO)",
     compares_samples=lambda settings: cast(GrpoSettings, settings).rewards_normalization,

@@ -8,7 +8,7 @@ Example:
 from typing import TYPE_CHECKING
 
 from slime_core.errors import ContractError
-from slime_core.roles import Advantage, AdvantageInput, AdvantageSpec, Setup
+from slime_core.roles import AdvantageInput, AdvantageSpec
 from slime_train.normalization import EstimatorSettings, of_tokens
 
 if TYPE_CHECKING:
@@ -50,13 +50,9 @@ class MaxRl:
         return of_tokens(batch, advantage_S, self._settings)
 
 
-def _max_rl(settings: EstimatorSettings, setup: Setup) -> Advantage:
-    return MaxRl(settings)
-
-
 SPEC = AdvantageSpec(
     "max_rl",
-    _max_rl,
+    lambda settings, setup: MaxRl(settings),
     EstimatorSettings,
     "Rewards relative to their group, in units of its mean (MaxRL)",
     compares_samples=lambda settings: True,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 
 from slime_core.errors import ContractError
-from slime_core.roles import Advantage, AdvantageInput, AdvantageSpec, Setup
+from slime_core.roles import AdvantageInput, AdvantageSpec
 from slime_train.normalization import WhitenedSettings, whiten_if_set
 
 if TYPE_CHECKING:
@@ -72,13 +72,9 @@ def _values(batch: AdvantageInput) -> "torch.Tensor":
     return batch.values_T.double()
 
 
-def _ppo(settings: PpoSettings, setup: Setup) -> Advantage:
-    return Ppo(settings)
-
-
 SPEC = AdvantageSpec(
     "ppo",
-    _ppo,
+    lambda settings, setup: Ppo(settings),
     PpoSettings,
     "Generalized advantages of a critic's values (PPO, GAE)",
     uses_kl_penalty=True,

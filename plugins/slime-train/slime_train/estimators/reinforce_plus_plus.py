@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from slime_core.roles import Advantage, AdvantageInput, AdvantageSpec, Setup
+from slime_core.roles import AdvantageInput, AdvantageSpec
 from slime_train.normalization import WhitenedSettings, whiten_if_set
 
 if TYPE_CHECKING:
@@ -51,13 +51,9 @@ class ReinforcePlusPlus:
         return whiten_if_set(batch, return_T.to(batch.rewards_S.dtype), self._settings)
 
 
-def _reinforce_plus_plus(settings: ReinforcePlusPlusSettings, setup: Setup) -> Advantage:
-    return ReinforcePlusPlus(settings)
-
-
 SPEC = AdvantageSpec(
     "reinforce_plus_plus",
-    _reinforce_plus_plus,
+    lambda settings, setup: ReinforcePlusPlus(settings),
     ReinforcePlusPlusSettings,
     "Discounted rewards, whitened over the rollout (REINFORCE++)",
     uses_kl_penalty=True,

@@ -7,7 +7,7 @@ Example:
 
 from typing import TYPE_CHECKING
 
-from slime_core.roles import Advantage, AdvantageInput, AdvantageSpec, Setup
+from slime_core.roles import AdvantageInput, AdvantageSpec
 from slime_train.normalization import EstimatorSettings, WhitenedSettings, whiten_if_set
 
 if TYPE_CHECKING:
@@ -38,13 +38,9 @@ class ReinforcePlusPlusBaseline:
         return whiten_if_set(batch, advantage_T, self._settings)
 
 
-def _reinforce_plus_plus_baseline(settings: ReinforcePlusPlusBaselineSettings, setup: Setup) -> Advantage:
-    return ReinforcePlusPlusBaseline(settings)
-
-
 SPEC = AdvantageSpec(
     "reinforce_plus_plus_baseline",
-    _reinforce_plus_plus_baseline,
+    lambda settings, setup: ReinforcePlusPlusBaseline(settings),
     ReinforcePlusPlusBaselineSettings,
     "Rewards minus their group's mean, whitened over the step (REINFORCE++-baseline)",
     uses_kl_penalty=True,

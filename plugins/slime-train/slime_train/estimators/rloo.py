@@ -7,7 +7,7 @@ Example:
 
 from typing import TYPE_CHECKING
 
-from slime_core.roles import Advantage, AdvantageInput, AdvantageSpec, Setup
+from slime_core.roles import AdvantageInput, AdvantageSpec
 from slime_train.normalization import EstimatorSettings, of_tokens
 
 if TYPE_CHECKING:
@@ -30,13 +30,9 @@ class Rloo:
         return of_tokens(batch, Groups.of(batch).leave_one_out(), self._settings)
 
 
-def _rloo(settings: EstimatorSettings, setup: Setup) -> Advantage:
-    return Rloo(settings)
-
-
 SPEC = AdvantageSpec(
     "rloo",
-    _rloo,
+    lambda settings, setup: Rloo(settings),
     EstimatorSettings,
     "Rewards relative to the others of their group (RLOO)",
     compares_samples=lambda settings: True,
