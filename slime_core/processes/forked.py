@@ -1,7 +1,7 @@
 """The driver's handle of a forked process: calls, output, and its end.
 
 The process answers one call at a time over a socket, its channel. Its server reports the process id and the exit over
-another one, the leash, and kills the process with all its descendants when the driver closes the leash. A channel
+another one, the lifeline, and kills the process with all its descendants when the driver closes the lifeline. A channel
 carries frames: an 8-byte length, followed by the payload.
 
 Example:
@@ -9,7 +9,7 @@ Example:
     process = server.fork("slime_core.processes.worker:serve", title="trainer 0", output=log.fileno())
     answer = await process.call(b"...")
     process.kill()
-    await process.ended()
+    await process.wait()
 """
 
 import asyncio
@@ -22,8 +22,8 @@ from contextlib import contextmanager, suppress
 
 HEADER = struct.Struct(">Q")
 """Header of a frame: the length of its payload."""
-NOTE = struct.Struct(">ii")
-"""A message of the server on the leash. First: process id or a negative errno, and 0. At the end: exit code, and
+REPORT = struct.Struct(">ii")
+"""A message of the server on the lifeline. First: process id or a negative errno, and 0. At the end: exit code, and
 the exceeded limit: MiB of memory, or a negative number of processes; else 0."""
 DEATH_S = 10.0
 """Seconds that a process may take to end after it was killed or has closed its connection."""
@@ -136,13 +136,13 @@ class Forked:
 
     def __init__(
         self,
-        leash: socket.socket,
+        lifeline: socket.socket,
         channel: socket.socket,
         last_words: Callable[[], str],
         limits: tuple[int | None, int],
     ) -> None:
         """Take over the driver's ends; use `Server.fork`."""
-        leash.setblocking(False)
+        lifeline.setblocking(False)
         channel.setblocking(False)
         self.channel = channel
         """The driver's end of the channel."""
@@ -152,9 +152,9 @@ class Forked:
         """Exit code, negative for a signal; None while the process runs, or if its server ended first."""
         self.cause: tuple[str, str] | None = None
         """Reason ("memory", "processes", "timeout", ...) and text, if the process was killed for one."""
-        self._leash, self._last_words, self._limits = leash, last_words, limits
-        self._is_over = False
-        self._errno = 0
+        self._lifeline, self._last_words, self._limits = lifeline, last_words, limits
+        self._has_ended = False
+        self._start_errno = 0
         self._waiting: list[asyncio.Future[None]] = []
 
     async def call(self, body: bytes, limit: int | None = None) -> bytearray:
@@ -164,7 +164,7 @@ class Forked:
             EOFError: the process ended. It is killed for closing its connection, and for an answer of more than `limit`
                 bytes.
         """
-        if self.is_over:
+        if self.has_ended:
             raise EOFError
         with self._watched():
             try:
@@ -175,7 +175,7 @@ class Forked:
                 self.kill("output", f"it answered with {error.args[0]} bytes; {limit} are allowed")
                 raise EOFError from None
             except (EOFError, OSError):
-                await self.see_end("died", "it closed its connection")
+                await self.wait_or_kill("died", "it closed its connection")
                 raise EOFError from None
 
     def call_blocking(self, body: bytes, *, limit: int, timeout_s: float) -> bytearray:
@@ -202,24 +202,24 @@ class Forked:
         try:
             self.channel.recv(1, socket.MSG_PEEK)
         except BlockingIOError:
-            return not self.is_over
+            return not self.has_ended
         except OSError:
             return False
         return False  # closed, or something other than an answer was written
 
     @property
-    def is_over(self) -> bool:
+    def has_ended(self) -> bool:
         """Whether the process has ended; all its descendants then got a SIGKILL."""
-        self._read_notes()
-        return self._is_over
+        self._read_reports()
+        return self._has_ended
 
     @property
-    def how(self) -> str:
+    def exit_text(self) -> str:
         """How the process ended, as "exit code 1"."""
         if self.cause is not None:
             return self.cause[1]
-        if self._errno:
-            return f"it could not be started: {os.strerror(self._errno)}"
+        if self._start_errno:
+            return f"it could not be started: {os.strerror(self._start_errno)}"
         if self.code is None and (words := self._last_words()):
             return f"{describe_exit(None)}; the server printed:\n{words}"
         return describe_exit(self.code)
@@ -229,7 +229,7 @@ class Forked:
         if reason and self.cause is None:
             self.cause = reason, detail
         with suppress(OSError):
-            self._leash.shutdown(socket.SHUT_WR)
+            self._lifeline.shutdown(socket.SHUT_WR)
 
     def end_calls(self) -> None:
         """Announce that no more calls follow: the worker reads end-of-file after the last one."""
@@ -243,18 +243,18 @@ class Forked:
         with suppress(OSError):  # the other end or this one is closed already
             self.channel.shutdown(how)
 
-    async def ended(self) -> None:
+    async def wait(self) -> None:
         """Wait until the process has ended; several tasks may wait."""
-        while not self.is_over:
+        while not self.has_ended:
             with self._watched() as waiting:
                 await waiting
 
-    async def see_end(self, reason: str, detail: str, grace_s: float = DEATH_S) -> None:
+    async def wait_or_kill(self, reason: str, detail: str, grace_s: float = DEATH_S) -> None:
         """Wait until the process has ended. Kills it after `grace_s` seconds; stops waiting after `DEATH_S` more."""
         for seconds in (grace_s, DEATH_S):
             try:
                 async with asyncio.timeout(seconds):
-                    await self.ended()
+                    await self.wait()
                 return
             except TimeoutError:
                 self.kill(reason, detail)
@@ -267,11 +267,11 @@ class Forked:
         self.channel.close()
 
     def _forget(self) -> None:
-        self._is_over = True
-        if self._waiting and self._leash.fileno() >= 0:
-            self._waiting[0].get_loop().remove_reader(self._leash.fileno())
+        self._has_ended = True
+        if self._waiting and self._lifeline.fileno() >= 0:
+            self._waiting[0].get_loop().remove_reader(self._lifeline.fileno())
             self._wake()
-        self._leash.close()
+        self._lifeline.close()
 
     @contextmanager
     def _watched(self) -> "Iterator[asyncio.Future[None]]":
@@ -279,45 +279,45 @@ class Forked:
         loop = asyncio.get_running_loop()
         waiting: asyncio.Future[None] = loop.create_future()
         self._waiting.append(waiting)
-        loop.add_reader(self._leash.fileno(), self._wake)
+        loop.add_reader(self._lifeline.fileno(), self._wake)
         try:
             yield waiting
         finally:
             self._waiting.remove(waiting)
-            if not self._waiting and self._leash.fileno() >= 0:
-                loop.remove_reader(self._leash.fileno())
+            if not self._waiting and self._lifeline.fileno() >= 0:
+                loop.remove_reader(self._lifeline.fileno())
 
     def _wake(self) -> None:
-        if self.is_over:
+        if self.has_ended:
             self.disconnect()  # a descendant may hold the other end open
         for waiting in self._waiting:
             if not waiting.done():
                 waiting.set_result(None)
 
-    def _read_notes(self) -> None:
-        while not self._is_over:
+    def _read_reports(self) -> None:
+        while not self._has_ended:
             try:
-                note = self._leash.recv(NOTE.size)
+                report = self._lifeline.recv(REPORT.size)
             except BlockingIOError:
                 return
             except OSError:
-                note = b""
-            if len(note) == NOTE.size:
-                self._note(*NOTE.unpack(note))
+                report = b""
+            if len(report) == REPORT.size:
+                self._handle_report(*REPORT.unpack(report))
                 continue
             self._forget()  # the server has ended, and so has the process; its process group may still run
             if self.pid:
                 with suppress(ProcessLookupError):
                     os.killpg(self.pid, signal.SIGKILL)
 
-    def _note(self, number: int, excess: int) -> None:
+    def _handle_report(self, number: int, excess: int) -> None:
         if not self.pid and number > 0:
             self.pid = number
             return
         if self.pid:
             self.code = number
         else:
-            self._errno = -number
+            self._start_errno = -number
         memory_mb, most_processes = self._limits
         if excess > 0:
             self.cause = self.cause or ("memory", f"it and its processes use {excess} MiB of {memory_mb}")

@@ -165,7 +165,7 @@ class LocalWorker(GroupWorker):
     @property
     def has_ended(self) -> bool:
         """Whether its process has ended."""
-        return self._process.is_over
+        return self._process.has_ended
 
     def request_stop(self) -> None:
         """Send no more calls."""
@@ -176,17 +176,17 @@ class LocalWorker(GroupWorker):
         """Wait until the process and its descendants have ended, after a kill if necessary, and close its files."""
         process = self._process
         is_busy = self._answer is not None and not self._answer.done()
-        await process.see_end("stopped", "it was stopped", self.BUSY_GRACE_S if is_busy else self.CLOSE_S)
+        await process.wait_or_kill("stopped", "it was stopped", self.BUSY_GRACE_S if is_busy else self.CLOSE_S)
         process.disconnect()
         async with self._turn:  # a call in progress handles the end first
             await self._last_answer()
             process.close()
 
     async def _wait_ended(self) -> None:
-        await self._process.ended()
+        await self._process.wait()
 
     def _describe_death(self) -> str:
-        return f"{self.title} died ({self._process.how})"
+        return f"{self.title} died ({self._process.exit_text})"
 
     async def _exchange(self, what: str, call: tuple[str, tuple[object, ...]] | None) -> object:
         if self._is_stopping:

@@ -100,19 +100,19 @@ async def command(
         err.watch(BUSY_S)
         try:
             async with asyncio.timeout(timeout_s):
-                await process.ended()
+                await process.wait()
             with suppress(EOFError, OSError):  # the program was executed
                 failed = bytes(receive(process.channel))
         except TimeoutError:
             process.kill("timeout", f"it took longer than {timeout_s:g} s, and was killed")
         finally:
-            await process.see_end("killed", "its call was cancelled", grace_s=0.0)
+            await process.wait_or_kill("killed", "its call was cancelled", grace_s=0.0)
             out.stop()
             err.stop()
             process.close()
         stdout, stderr = (REDACTOR.redact(each.text()) for each in (out, err))
     if failed or process.cause is not None or process.code is None:
-        text = f"it could not be started: {failed.decode()}" if failed else process.how
+        text = f"it could not be started: {failed.decode()}" if failed else process.exit_text
         reason = "start" if failed else (process.cause or ("killed", ""))[0]
         wrote = (stdout + stderr).strip()[-SHOWN:]
         raise CommandError(reason, f"{argv[0]}: {text}" + (f"\nit wrote:\n{wrote}" if wrote else ""))

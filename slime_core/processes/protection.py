@@ -26,7 +26,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Generic, TypeVar, cast
 
-from slime_core.aio import Slots, limited
+from slime_core.aio import Slots, gather_or_cancel, limited
 from slime_core.catalog import RegisteredChoice
 from slime_core.catalog.checks import as_verdict, check_label_result
 from slime_core.errors import PluginError, error_text
@@ -145,7 +145,7 @@ class RewardWorker:
         finally:
             self._output.stop()
             self._busy = False
-            failure = None if process.cause is None and not process.is_over else self._failure()
+            failure = None if process.cause is None and not process.has_ended else self._failure()
             if failure is not None:
                 self.close()
         if failure is not None:
@@ -163,7 +163,7 @@ class RewardWorker:
             reason, detail = "processes", "it forked without end"
         else:
             did = "it ended itself," if code is not None and code >= 0 else "it was"
-            reason, detail = ("memory" if code == -signal.SIGKILL else "died"), f"{did} {process.how}"
+            reason, detail = ("memory" if code == -signal.SIGKILL else "died"), f"{did} {process.exit_text}"
         return CallFailure(reason, detail + printed, retryable=reason == "timeout")
 
     def close(self) -> None:
@@ -203,7 +203,7 @@ class OnLoop(Generic[SubjectT, ContextT, ResultT]):
             calls: counts the calls.
             convert: converts the answer for the caller.
         """
-        self.called = call
+        self.call = call
         self._timeout_s, self._calls = timeout_s, calls
         self._slots = Slots(max_concurrency) if max_concurrency else None
         self._convert = convert
@@ -221,7 +221,7 @@ class OnLoop(Generic[SubjectT, ContextT, ResultT]):
             await self._slots.acquire()
         began = perf_counter()
         try:
-            answer = await limited(self.called(subject, ctx), self._timeout_s)
+            answer = await limited(self.call(subject, ctx), self._timeout_s)
             return answer if self._convert is None else cast(ResultT, self._convert(answer))
         except TimeoutError:
             calls.timeouts += 1
@@ -400,12 +400,7 @@ class Protection:
 
     async def start(self) -> None:
         """Start one worker for each choice that runs in processes; PluginError if a worker cannot build its plugin."""
-        try:
-            async with asyncio.TaskGroup() as starting:
-                for each in self._isolated:
-                    starting.create_task(each.start())
-        except BaseExceptionGroup as group:
-            raise group.exceptions[0] from None
+        await gather_or_cancel(*(each.start() for each in self._isolated))
 
     def close(self) -> None:
         """Stop all workers; idempotent."""
@@ -448,7 +443,7 @@ def check_label(reward: object, sample: Sample) -> str | None:
         CallFailure: the reward's worker process failed.
         StartError: the reward's worker cannot be started.
     """
-    reward = reward.called if isinstance(reward, OnLoop) else reward
+    reward = reward.call if isinstance(reward, OnLoop) else reward
     return check_label_result(reward.check_label(sample)) if isinstance(reward, ChecksLabels) else None
 
 

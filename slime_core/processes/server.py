@@ -1,7 +1,7 @@
 """The fork server: a process with slow imports done, which forks workers, limits them, and ends their descendants.
 
 Workers start fast and share the memory of preloaded modules. The server kills a worker with all its descendants when
-the driver closes the worker's leash, when the worker exceeds its limits, and when the driver ends or crashes.
+the driver closes the worker's lifeline, when the worker exceeds its limits, and when the driver ends or crashes.
 
 Example:
 
@@ -32,7 +32,7 @@ from functools import cache
 from pathlib import Path
 from typing import IO, Any, NoReturn
 
-from slime_core.processes.forked import HEADER, NOTE, Forked
+from slime_core.processes.forked import HEADER, REPORT, Forked
 from slime_core.processes.limits import children, descendants, die_with_parent, end_tree, keep_descendants, private_mb
 from slime_core.sample import Json
 
@@ -119,18 +119,18 @@ class Server:
             running = self._running
             if running is None or running.process.poll() is not None:
                 running = self._start()
-            leash, far = socket.socketpair()
+            lifeline, far = socket.socketpair()
             own, channel = socket.socketpair()
             with far, channel:
                 try:
                     socket.send_fds(running.control, [b"+"], [far.fileno()])
-                    socket.send_fds(leash, [HEADER.pack(len(body))], [*outputs, channel.fileno()])
-                    leash.sendall(body)
+                    socket.send_fds(lifeline, [HEADER.pack(len(body))], [*outputs, channel.fileno()])
+                    lifeline.sendall(body)
                 except BaseException:
-                    leash.close()
+                    lifeline.close()
                     own.close()
                     raise
-        return Forked(leash, own, running.last_words, (memory_mb, most_processes))
+        return Forked(lifeline, own, running.last_words, (memory_mb, most_processes))
 
     def close(self) -> None:
         """Kill every worker and its descendants; idempotent."""
@@ -231,7 +231,7 @@ def main(control_fd: int, preload: Sequence[str]) -> NoReturn:
 
 @dataclass(slots=True)
 class _Child:
-    leash: socket.socket
+    lifeline: socket.socket
     memory_mb: int | None
     most_processes: int
     excess: int = 0
@@ -277,33 +277,33 @@ class _ForkServer:
 
     def _accept(self) -> bool:  # whether the driver still runs
         try:
-            byte, (leash_fd, *_), _, _ = socket.recv_fds(self._control, 1, 1)
+            byte, (lifeline_fd, *_), _, _ = socket.recv_fds(self._control, 1, 1)
         except (OSError, ValueError):
             return False
-        leash = socket.socket(fileno=leash_fd)
+        lifeline = socket.socket(fileno=lifeline_fd)
         try:
-            header, fds, _, _ = socket.recv_fds(leash, HEADER.size, 3)
-            body = leash.recv(HEADER.unpack(header)[0], socket.MSG_WAITALL)
+            header, fds, _, _ = socket.recv_fds(lifeline, HEADER.size, 3)
+            body = lifeline.recv(HEADER.unpack(header)[0], socket.MSG_WAITALL)
             request = json.loads(body)
         except (OSError, ValueError, struct.error):  # the driver was killed while sending
-            leash.close()
+            lifeline.close()
             return bool(byte)
         try:
             pid = os.fork()
         except OSError as error:
-            _report(leash, -(error.errno or 1))
-            leash.close()
+            _report(lifeline, -(error.errno or 1))
+            lifeline.close()
         else:
             if pid == 0:
-                self._run_child(request, leash, fds)
-            self._children[pid] = _Child(leash, request["memory_mb"], request["most_processes"])
-            self._selector.register(leash, selectors.EVENT_READ, pid)
-            _report(leash, pid)
+                self._run_child(request, lifeline, fds)
+            self._children[pid] = _Child(lifeline, request["memory_mb"], request["most_processes"])
+            self._selector.register(lifeline, selectors.EVENT_READ, pid)
+            _report(lifeline, pid)
         for each in fds:
             os.close(each)
         return True
 
-    def _run_child(self, request: dict[str, Any], leash: socket.socket, fds: Sequence[int]) -> NoReturn:
+    def _run_child(self, request: dict[str, Any], lifeline: socket.socket, fds: Sequence[int]) -> NoReturn:
         code = 1
         try:
             os.setsid()
@@ -312,8 +312,8 @@ class _ForkServer:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             self._selector.close()
-            leashes = [child.leash for child in (*self._children.values(), *(each for each, _, _ in self._ended))]
-            for each in (leash, self._control, self._woken, self._wakeup, *leashes):
+            lifelines = [child.lifeline for child in (*self._children.values(), *(each for each, _, _ in self._ended))]
+            for each in (lifeline, self._control, self._woken, self._wakeup, *lifelines):
                 each.close()
             *outputs, channel = fds
             for number, output in enumerate(outputs, 1):
@@ -343,11 +343,11 @@ class _ForkServer:
             os._exit(code)
 
     def _end_if_released(self, pid: int) -> None:
-        leash = self._children[pid].leash
+        lifeline = self._children[pid].lifeline
         with suppress(BlockingIOError, OSError):
-            if leash.recv(1, socket.MSG_DONTWAIT):
+            if lifeline.recv(1, socket.MSG_DONTWAIT):
                 return
-        self._selector.unregister(leash)
+        self._selector.unregister(lifeline)
         end_tree(pid)
 
     def _check_limits(self) -> None:
@@ -376,7 +376,7 @@ class _ForkServer:
                 with suppress(ProcessLookupError):
                     os.killpg(pid, signal.SIGKILL)
                 with suppress(KeyError):
-                    self._selector.unregister(child.leash)
+                    self._selector.unregister(child.lifeline)
                 self._ended.append((child, os.waitstatus_to_exitcode(status), time.monotonic() + LEFTOVERS_S))
         orphans = [each for each in children(os.getpid()) if each not in self._children]
         for each in orphans:
@@ -386,11 +386,11 @@ class _ForkServer:
             if orphans and time.monotonic() < limit:
                 self._ended.append((child, code, limit))
             else:
-                _report(child.leash, code, child.excess)
-                child.leash.close()
+                _report(child.lifeline, code, child.excess)
+                child.lifeline.close()
         return pid == 0
 
 
-def _report(leash: socket.socket, number: int, excess: int = 0) -> None:
+def _report(lifeline: socket.socket, number: int, excess: int = 0) -> None:
     with suppress(OSError):  # the driver closed its end
-        leash.sendall(NOTE.pack(number, excess))
+        lifeline.sendall(REPORT.pack(number, excess))
