@@ -138,26 +138,6 @@ def test_a_run_without_the_local_engine_and_trainer_says_what_to_install(
     assert not project.run.exists()
 
 
-@table(
-    "command, message",
-    [
-        (["sft", "run.toml"], "no engine 'local'"),
-        (["generate", "MODEL", "prompts.jsonl"], "no command 'generate'. It comes with slime-local"),
-        (["demo"], "no command 'demo'. It comes with slime-local"),
-    ],
-)
-def test_no_command_goes_on_without_the_package_that_it_needs(
-    project: Project, command: list[str], message: str
-) -> None:
-    unread = dict.fromkeys(["reward", "n_samples_per_prompt", "rollout_max_response_len"])
-    project.write_run(loss={"use": "sft_loss"}, **unread)
-    arguments = [str(project.model) if each == "MODEL" else each for each in command]
-    ran = installed(*arguments, at=project.root, hidden="slime-local")
-    assert ran.returncode == 2
-    assert message in ran.stderr
-    assert TO_TYPE in ran.stderr
-
-
 def test_a_name_from_elsewhere_without_the_plugin_that_knows_it(project: Project) -> None:
     ran = installed("train", "run.toml", "--learning-rate", "1e-5", at=project.root, hidden="slime-compat")
     assert ran.returncode == 2

@@ -1,4 +1,4 @@
-"""Prompts of a run: several files, mixtures, bad rows told, and files that changed under a run."""
+"""Prompts of a run: several files, mixtures, bad rows, and files that changed under a run."""
 
 from typing import Any
 

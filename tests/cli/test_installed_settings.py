@@ -145,5 +145,5 @@ WITH_A_TABLE = MINE.replace(
 
 def test_a_table_may_have_a_prefix_of_its_own(mine: Project, slime: Slime) -> None:
     (mine.root / "judging.py").write_text(WITH_A_TABLE)
-    told = settings(slime, "--beside-depth", "3", "--no-beside-fold", "--judge-depth", "1")
-    assert told == {"place": "old", "passed_on": {"depth": 1}, "beside": {"depth": 3, "fold": False}}
+    shown = settings(slime, "--beside-depth", "3", "--no-beside-fold", "--judge-depth", "1")
+    assert shown == {"place": "old", "passed_on": {"depth": 1}, "beside": {"depth": 3, "fold": False}}

@@ -74,7 +74,7 @@ def test_help_on_what_is_no_topic_names_the_nearest(slime: Slime) -> None:
     assert "no help on 'optimm'. Did you mean 'optim'?" in slime.refused("train", "--help", "optimm")
 
 
-def test_a_misspelt_command_is_told_the_nearest(slime: Slime) -> None:
+def test_a_misspelt_command_names_the_nearest(slime: Slime) -> None:
     assert "no command 'trian'. Did you mean 'train'? Commands: train, " in slime.refused("trian")
 
 

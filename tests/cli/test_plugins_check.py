@@ -137,7 +137,7 @@ def test_a_folder_that_is_no_plugin_is_an_error(slime: Slime, folder: Path, text
     assert message in slime.refused("plugins", "check", folder)
 
 
-def test_an_unknown_plugin_is_told_the_nearest(slime: Slime, watcher: None) -> None:
+def test_an_unknown_plugin_names_the_nearest(slime: Slime, watcher: None) -> None:
     assert "Did you mean 'slime-watcher'?" in slime.refused("plugins", "check", "slime-wotcher")
 
 

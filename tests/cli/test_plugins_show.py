@@ -128,5 +128,5 @@ def test_code_of_the_project_is_shown_with_its_role(
     "name, meant",
     [("slime-rewrad-judge", "slime-reward-judge"), ("jugde", "judge"), ("reward/jugde", "judge"), ("fifi", "fifo")],
 )
-def test_an_unknown_name_is_told_the_nearest(slime: Slime, judge: None, name: str, meant: str) -> None:
+def test_an_unknown_name_names_the_nearest(slime: Slime, judge: None, name: str, meant: str) -> None:
     assert f"Did you mean '{meant}'?" in slime.refused("plugins", "show", name)

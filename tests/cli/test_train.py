@@ -49,19 +49,6 @@ def test_a_run_file_and_prompts_make_a_trained_model_in_hf_format(project: Proje
     assert "What is" in str(next(Shard(project.run / "samples" / "rollout_000000.parquet").rows()).prompt)
 
 
-def test_what_a_run_does_before_its_first_figures_is_said(project: Project, slime: Slime) -> None:
-    ran = slime.ok("train", "run.toml", "--eval-prompt-data", "held", "prompts.jsonl", "--eval-interval", 2)
-    lines = ran.out.splitlines()
-    assert lines[:5] == [
-        "run: 2 rollouts",
-        "trainer: loading the model",
-        "engine: loading the model",
-        "engine: new weights",
-        "evaluation: held",
-    ]
-    assert [line.split()[0] for line in lines[5:9]] == ["eval", "rollout", "rollout", "eval"]
-
-
 def test_a_finished_run_says_so_and_starts_nothing(project: Project, slime: Slime) -> None:
     assert slime("train", "run.toml", "--num-rollout", 1).code == 0
     logs = {path.name: path.stat().st_size for path in (project.run / "logs").iterdir()}

@@ -23,7 +23,7 @@ def when(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
-def told(slime: Slime, *arguments: object) -> dict[str, list[str]]:
+def lines_by_label(slime: Slime, *arguments: object) -> dict[str, list[str]]:
     """The lines of `slime why` by label."""
     ran = slime.ok("why", *arguments)
     found: dict[str, list[str]] = {}
@@ -38,7 +38,7 @@ def test_a_sample_is_told_from_its_draw_to_its_step(project: Project, slime: Sli
     project.write_run(group_filter={"use": "./filters.py:no_second"})
     slime.ok("train", "run.toml")
     group = group_of(project, slime, "trained")
-    lines = told(slime, project.run, f"{group}/2")
+    lines = lines_by_label(slime, project.run, f"{group}/2")
     source, epoch, row, draw = group.split(":")
     assert lines["drawn"] == [f"in rollout 0: row {row[1:]} of {source}, epoch {epoch[1:]}, draw {draw[1:]}"]
     [generated] = lines["sample 2"]
@@ -55,7 +55,7 @@ def test_a_sample_is_told_from_its_draw_to_its_step(project: Project, slime: Sli
     assert [lines["finished"], lines["buffered"]] == [["in rollout 0"], ["in rollout 0"]]
     assert row_of_it["seed"] == derive_seed(1234, *GroupId.parse(group), 2, 0, 0), "of the engine's call"
 
-    lines = told(slime, project.run, group_of(project, slime, "dropped"))
+    lines = lines_by_label(slime, project.run, group_of(project, slime, "dropped"))
     assert lines["dropped"] == ["in rollout 0: second"]
     assert [f"sample {number}" in lines for number in range(4)] == [True] * 4
     assert lines["group"][0].startswith("rewards ")
@@ -70,6 +70,6 @@ def test_a_sample_is_told_from_its_draw_to_its_step(project: Project, slime: Sli
 
     for path in (project.run / "samples").glob("rollout_*.parquet"):
         path.unlink()
-    lines = told(slime, project.run, group)
+    lines = lines_by_label(slime, project.run, group)
     assert lines["generated"] == ["its samples are not kept yet, or their file was deleted"]
     assert lines["trained"][0].startswith("in rollout 0, use 1")

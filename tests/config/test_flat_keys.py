@@ -173,8 +173,8 @@ def test_settings_that_cannot_be_made_are_blamed_on_their_plugin(
     files = {"slime_stranger.py": STRANGER, "slime_stranger_heavy.py": heavy}
     install_plugin("slime-stranger", files, entry_points={"stranger": "slime_stranger"})
     catalog = Catalog.discover()
-    told = f"plugin slime-stranger 1.0: trainer 'late': making its settings raised {message}"
-    with pytest.raises(PluginError, match=re.escape(told)):
+    expected = f"plugin slime-stranger 1.0: trainer 'late': making its settings raised {message}"
+    with pytest.raises(PluginError, match=re.escape(expected)):
         read_settings("trainer", "late", catalog.find("trainer", "late").spec, {})
 
 
