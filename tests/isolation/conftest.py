@@ -55,6 +55,15 @@ def run(call: Awaitable[T]) -> T:
     return asyncio.run(main())
 
 
+def is_running(pid: int) -> bool:
+    """Whether anything of a process is left: its main thread may be gone while others still end."""
+    try:
+        gone = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
+        return not gone or len(list(Path(f"/proc/{pid}/task").iterdir())) > 1
+    except OSError:
+        return False
+
+
 @contextmanager
 def opened(root: Path) -> Iterator[Bench]:
     """A bench that is closed at the end; no descriptor may be left."""

@@ -13,17 +13,8 @@ from slime_core.errors import PluginError
 from slime_core.processes import limits as tree
 from slime_core.score import Score, Unscored, Verdict
 from slime_testing import make_sample
-from tests.isolation.conftest import CONTEXT, Bench, run
+from tests.isolation.conftest import CONTEXT, Bench, is_running, run
 from tests.tables import table
-
-
-def is_running(pid: int) -> bool:
-    """Whether anything of a process is left: its main thread may be gone while others still end."""
-    try:
-        gone = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
-        return not gone or len(list(Path(f"/proc/{pid}/task").iterdir())) > 1
-    except OSError:
-        return False
 
 
 def wait_until(condition: Callable[[], bool]) -> None:

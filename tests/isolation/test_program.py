@@ -11,6 +11,7 @@ import pytest
 
 from slime_core.processes import CommandError, CommandResult, command
 from slime_core.secrets import REDACTOR
+from tests.isolation.conftest import is_running
 from tests.tables import table
 
 PYTHON = sys.executable
@@ -32,13 +33,6 @@ time.sleep(float(sys.argv[2]))
 
 def run(argv: Sequence[str], **options: object) -> CommandResult:
     return asyncio.run(command(argv, **{"timeout_s": 60.0} | options))  # type: ignore[arg-type]
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        return "State:\tZ" not in Path(f"/proc/{pid}/status").read_text()
-    except FileNotFoundError:
-        return False
 
 
 def test_it_ends_with_its_outputs_and_its_code(tmp_path: Path) -> None:
@@ -95,10 +89,10 @@ def test_over_a_limit_it_is_killed(code: str, limit: dict[str, object], reason: 
 
 def test_a_daemon_of_its_own_session_ends_with_it(tmp_path: Path) -> None:
     assert run([PYTHON, "-c", LEAVES_A_DAEMON, str(tmp_path / "pid"), "0"]).code == 0
-    assert not is_alive(int((tmp_path / "pid").read_text()))
+    assert not is_running(int((tmp_path / "pid").read_text()))
     with pytest.raises(CommandError):
         run([PYTHON, "-c", LEAVES_A_DAEMON, str(tmp_path / "late"), "600"], timeout_s=2.0)
-    assert not is_alive(int((tmp_path / "late").read_text()))
+    assert not is_running(int((tmp_path / "late").read_text()))
 
 
 def test_a_cancelled_call_leaves_nothing(tmp_path: Path) -> None:
@@ -116,7 +110,7 @@ def test_a_cancelled_call_leaves_nothing(tmp_path: Path) -> None:
         assert len(asyncio.all_tasks()) == 1
 
     asyncio.run(cancelled())
-    assert not is_alive(int((tmp_path / "pid").read_text()))
+    assert not is_running(int((tmp_path / "pid").read_text()))
 
 
 def test_it_dies_with_the_driver(tmp_path: Path) -> None:
@@ -131,5 +125,5 @@ def test_it_dies_with_the_driver(tmp_path: Path) -> None:
             time.sleep(0.01)
         process.kill()
         process.wait()
-    while is_alive(int((tmp_path / "pid").read_text())):
+    while is_running(int((tmp_path / "pid").read_text())):
         time.sleep(0.01)
