@@ -75,12 +75,12 @@ def test_worker_refuses_bad_function_on_import(tmp_path: Path, source: str, said
     [
         ("agents.py", r"agent 'agents.py' names no function: write ./agents.py:solve"),
         (f"{AGENTS}:9", "names no function"),
-        (f"{AGENTS}", r"names no function: write .*some_agents\.py:FUNCTION, as ./agents\.py:solve"),
+        (f"{AGENTS}", r"names no function: write .*misbehaving_agents\.py:FUNCTION, as ./agents\.py:solve"),
         (f"{AGENTS}:eaten", "has no function 'eaten'"),
         (f"{AGENTS}:raisez", r"has no function 'raisez'\. Did you mean 'raises'\? Its functions are gives_a_reward"),
         (
-            f"{AGENTS.with_name('some_agent.py')}:raises",
-            r"there is no file .*some_agent\.py\. Did you mean 'some_agents",
+            f"{AGENTS.with_name('misbehaving_agent.py')}:raises",
+            r"there is no file .*misbehaving_agent\.py\. Did you mean 'misbehaving_agents",
         ),
         ("slime_agent_openai.refernce:check", "there is no module 'slime_agent_openai.refernce' here"),
         ("slime_agent_openai.reference:chekc", r"has no function 'chekc'\. Did you mean 'check'"),
