@@ -1,4 +1,4 @@
-"""DppoLoss: a trust region of probabilities in place of a clip of their ratio.
+"""DppoLoss: a trust region on probabilities instead of a clip on their ratio.
 
 Example:
 
@@ -11,7 +11,7 @@ from slime_algorithms.settings import Divergence, DppoSettings
 from slime_core.roles import LossInput, LossOutput
 from slime_train import policy_gradient
 
-LEAST = 1e-12
+MIN_PROB = 1e-12
 """Lower bound on the probability of all other tokens, to keep its logarithm finite."""
 
 
@@ -25,8 +25,8 @@ class DppoLoss:
         tv    |mu - pi|
         kl    mu log(mu / pi) + (1 - mu) log((1 - mu) / (1 - pi))
 
-    A ratio's clip stops rare tokens early and frequent ones late; this one measures what a step does to the
-    distribution. Beyond `ratio_bound` a token's r is held constant at it.
+    Clipping the ratio stops rare tokens early and frequent tokens late; the divergence measures how far a step changes
+    the distribution. r is at most `ratio_bound`.
     """
 
     def __init__(self, settings: DppoSettings) -> None:
@@ -37,22 +37,22 @@ class DppoLoss:
         """Loss [T] and its metrics: pg_loss, pg_clipfrac (the share of M = 0), ppo_kl, entropy_loss."""
         difference_T = batch.log_probs_T - batch.old_log_probs_T
         weight_T = difference_T.detach().exp().clamp_max(self._settings.ratio_bound)
-        # The value is -weight A, the gradient -weight A grad(logp): below the bound, the gradient of -r A.
+        # The value is -weight A and the gradient -weight A grad(logp). Below the bound that is the gradient of -r A.
         loss_T = -weight_T * batch.advantages_T * (1 + difference_T - difference_T.detach())
-        away_T = (batch.log_probs_T.detach() - batch.rollout_log_probs_T) * batch.advantages_T > 0
-        stopped_T = (away_T & (self._divergence(batch) > self._settings.limit)).to(loss_T.dtype)
-        return policy_gradient(batch, loss_T * (1 - stopped_T), difference_T, self._settings, stopped_T)
+        leaves_T = (batch.log_probs_T.detach() - batch.rollout_log_probs_T) * batch.advantages_T > 0
+        masked_T = (leaves_T & (self._divergence(batch) > self._settings.limit)).to(loss_T.dtype)
+        return policy_gradient(batch, loss_T * (1 - masked_T), difference_T, self._settings, masked_T)
 
     def _divergence(self, batch: LossInput) -> torch.Tensor:
         """Divergence of the policy from the sampler [T], in float64, without a gradient."""
         sampler_T, policy_T = batch.rollout_log_probs_T.double(), batch.log_probs_T.detach().double()
         if self._settings.divergence is Divergence.TV:
             return (sampler_T.exp() - policy_T.exp()).abs()
-        other_T, others_T = _rest(sampler_T), _rest(policy_T)
-        here_T = sampler_T.exp() * (sampler_T - policy_T)
-        return here_T + other_T * (other_T.log() - others_T.log())
+        sampler_rest_T, policy_rest_T = _complement(sampler_T), _complement(policy_T)
+        token_T = sampler_T.exp() * (sampler_T - policy_T)
+        return token_T + sampler_rest_T * (sampler_rest_T.log() - policy_rest_T.log())
 
 
-def _rest(log_prob_T: torch.Tensor) -> torch.Tensor:
+def _complement(log_prob_T: torch.Tensor) -> torch.Tensor:
     """Probability of all other tokens [T]."""
-    return (-torch.expm1(log_prob_T)).clamp_min(LEAST)
+    return (-torch.expm1(log_prob_T)).clamp_min(MIN_PROB)

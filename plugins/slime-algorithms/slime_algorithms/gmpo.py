@@ -1,4 +1,4 @@
-"""GmpoLoss: one ratio a sample, the geometric mean of its clipped token ratios.
+"""GmpoLoss: one ratio per sample, the geometric mean of its clipped token ratios.
 
 Example:
 
@@ -16,9 +16,9 @@ class GmpoLoss:
     """GMPO (Zhao et al. 2025, arXiv:2507.20673).
 
     d = logp - logp_old of a token, d' = min(d, eps_clip_high) where A > 0 and max(d, -eps_clip) where A < 0,
-    s = exp(mean over the sample's trained tokens of d'), loss = -s A. GSPO clips the mean; GMPO clips each token,
-    so that one outlier neither dominates a sample nor removes it. The mean over a sample's tokens, the default
-    reduction, is the paper's objective.
+    s = exp(mean over the sample's trained tokens of d'), loss = -s A. GSPO clips the mean. GMPO clips each token, so
+    one outlier cannot dominate or remove a sample. The default reduction, the mean over a sample's tokens, gives the
+    paper's objective.
     """
 
     def __init__(self, settings: GmpoSettings) -> None:
@@ -28,12 +28,12 @@ class GmpoLoss:
     def __call__(self, batch: LossInput) -> LossOutput:
         """Loss [T] and its metrics: pg_loss, pg_clipfrac, ppo_kl, entropy_loss."""
         difference_T = batch.log_probs_T - batch.old_log_probs_T
-        held_T = torch.where(
+        bounded_T = torch.where(
             batch.advantages_T > 0,
             difference_T.clamp_max(self._settings.high),
             difference_T.clamp_min(-self._settings.eps_clip),
         )
-        mean_S = masked_mean(held_T, batch.loss_mask_T, batch.sample_index_T)
+        mean_S = masked_mean(bounded_T, batch.loss_mask_T, batch.sample_index_T)
         loss_T = -mean_S.exp()[batch.sample_index_T] * batch.advantages_T
-        clipped_T = (held_T != difference_T) & (batch.advantages_T != 0)
+        clipped_T = (bounded_T != difference_T) & (batch.advantages_T != 0)
         return policy_gradient(batch, loss_T, difference_T, self._settings, clipped_T.to(loss_T.dtype))

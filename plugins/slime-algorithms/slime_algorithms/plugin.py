@@ -18,7 +18,7 @@ def slime_losses() -> Iterable[LossSpec]:
         "sapo",
         _sapo,
         SapoSettings,
-        "Policy gradient through a gate that closes softly (SAPO)",
+        "Policy gradient with a soft gate on the ratio (SAPO)",
         zero_without_advantage=_adds_no_entropy,
     )
     yield LossSpec(
@@ -32,25 +32,25 @@ def slime_losses() -> Iterable[LossSpec]:
         "dppo",
         _dppo,
         DppoSettings,
-        "Policy gradient in a trust region of probabilities (DPPO)",
+        "Policy gradient with a trust region on probabilities (DPPO)",
         zero_without_advantage=_adds_no_entropy,
     )
 
 
 @hookimpl
 def slime_advantages() -> Iterable[AdvantageSpec]:
-    """Estimators with another baseline or objective than GRPO's."""
+    """Estimators whose baseline or objective differs from GRPO's."""
     yield AdvantageSpec(
         "opo",
         _opo,
-        summary="Rewards relative to their group's mean weighed by lengths (OPO)",
+        summary="Rewards relative to the length-weighted mean of their group (OPO)",
         compares_samples=lambda settings: True,
     )
     yield AdvantageSpec(
         "pass_at_k",
         _pass_at_k,
         PassAtKSettings,
-        "Whether one of k responses is correct, in closed form (pass@k training)",
+        "Advantages for pass@k, the reward of k responses together (pass@k training)",
         compares_samples=lambda settings: True,
     )
 

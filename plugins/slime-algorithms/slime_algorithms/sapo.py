@@ -1,4 +1,4 @@
-"""SapoLoss: a soft gate of the ratio in place of a clip.
+"""SapoLoss: a soft gate on the ratio instead of a clip.
 
 Example:
 
@@ -13,11 +13,11 @@ from slime_train import policy_gradient
 
 
 class SapoLoss:
-    """SAPO (Gao et al. 2025, arXiv:2511.20347): a soft gate of the ratio.
+    """SAPO (Gao et al. 2025, arXiv:2511.20347): a soft gate on the ratio.
 
-    f(r) = 4 / tau sigmoid(tau (r - 1)), loss = -f(r) A, with r = exp(logp - logp_old) and tau by the sign of A. The
-    gradient of r A is scaled by 4 p (1 - p) with p the sigmoid: 1 at r = 1, less on either side, never 0.
-    The mean over a sample's tokens, the default reduction, is the paper's objective.
+    f(r) = 4 / tau sigmoid(tau (r - 1)), loss = -f(r) A, with r = exp(logp - logp_old) and tau chosen by the sign of A.
+    The gate scales the gradient of r A by 4 p (1 - p), where p is the sigmoid. The factor is 1 at r = 1, smaller on
+    either side and never 0. The default reduction, the mean over a sample's tokens, gives the paper's objective.
     """
 
     def __init__(self, settings: SapoSettings) -> None:

@@ -11,7 +11,7 @@ from hypothesis import settings as profile
 from pydantic import ValidationError
 
 from slime_algorithms import Divergence, DppoSettings, GmpoSettings, SapoSettings
-from slime_algorithms.dppo import LEAST, DppoLoss
+from slime_algorithms.dppo import MIN_PROB, DppoLoss
 from slime_algorithms.gmpo import GmpoLoss
 from slime_algorithms.sapo import SapoLoss
 from slime_core.roles import Loss
@@ -37,22 +37,22 @@ def gmpo(responses: Responses, settings: GmpoSettings) -> list[float]:
     found = []
     for response in responses:
         sign = math.copysign(1.0, response.advantage)
-        held = []
+        bounded = []
         for token in response.tokens:
-            apart = token.new - token.old
-            clipped = max(-settings.eps_clip, min(settings.high, apart))
-            held += [sign * min(sign * apart, sign * clipped)] * token.mask
-        ratio = math.exp(math.fsum(held) / len(held)) if held else 1.0
+            log_ratio = token.new - token.old
+            clipped = max(-settings.eps_clip, min(settings.high, log_ratio))
+            bounded += [sign * min(sign * log_ratio, sign * clipped)] * token.mask
+        ratio = math.exp(math.fsum(bounded) / len(bounded)) if bounded else 1.0
         found += [-ratio * response.advantage] * len(response.tokens)
     return found
 
 
-def apart(token: Token, divergence: Divergence) -> float:
+def divergence_of(token: Token, divergence: Divergence) -> float:
     sampler, policy = math.exp(token.rollout), math.exp(token.new)
     if divergence is Divergence.TV:
         return abs(sampler - policy)
-    others, rest = max(1 - sampler, LEAST), max(1 - policy, LEAST)
-    return sampler * math.log(sampler / policy) + others * math.log(others / rest)
+    sampler_rest, policy_rest = max(1 - sampler, MIN_PROB), max(1 - policy, MIN_PROB)
+    return sampler * math.log(sampler / policy) + sampler_rest * math.log(sampler_rest / policy_rest)
 
 
 def dppo(responses: Responses, settings: DppoSettings) -> list[float]:
@@ -61,7 +61,7 @@ def dppo(responses: Responses, settings: DppoSettings) -> list[float]:
         for token in response.tokens:
             ratio = math.exp(token.new - token.old)
             leaves = response.advantage * (token.new - token.rollout) > 0
-            stopped = leaves and apart(token, settings.divergence) > settings.limit
+            stopped = leaves and divergence_of(token, settings.divergence) > settings.limit
             found.append(0.0 if stopped else -min(ratio, settings.ratio_bound) * response.advantage)
     return found
 
@@ -149,7 +149,7 @@ def test_certain_token_has_a_finite_divergence() -> None:
     output = DppoLoss(DppoSettings(divergence=Divergence.KL))(batch)
     assert torch.isfinite(output.loss_T).all()
     assert output.metrics_T["pg_clipfrac"].tolist() == [0.0, 1.0]
-    assert LEAST > 0
+    assert MIN_PROB > 0
 
 
 @table(
