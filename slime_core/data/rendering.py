@@ -165,9 +165,9 @@ def _escaped(text: str) -> Iterator[str]:
 
 
 def _left_out(text: str, where: str) -> tuple[int, int]:
-    said = text if len(text) <= 60 else f"{text[:57]}..."
+    shown = text if len(text) <= 60 else f"{text[:57]}..."
     raise DataError(
-        f"{where}: the chat template leaves out {said!r}. Every message must reach the model as it is written: change "
+        f"{where}: the chat template leaves out {shown!r}. Every message must reach the model as it is written: change "
         "the row, or the model's chat_template.jinja"
     )
 
@@ -184,14 +184,14 @@ def _as_parts(content: Json) -> Json:
 
 
 def _with_text_arguments(value: Message) -> Message:
-    made = dict(value)
-    if isinstance(calls := made.get("tool_calls"), list):
-        made["tool_calls"] = [_with_text_arguments(each) for each in calls if isinstance(each, dict)]
-    elif isinstance(function := made.get("function"), dict):
-        made["function"] = _with_text_arguments(function)
-    elif "arguments" in made:
-        made["arguments"] = json.dumps(made["arguments"], ensure_ascii=False)
-    return made
+    copied = dict(value)
+    if isinstance(calls := copied.get("tool_calls"), list):
+        copied["tool_calls"] = [_with_text_arguments(each) for each in calls if isinstance(each, dict)]
+    elif isinstance(function := copied.get("function"), dict):
+        copied["function"] = _with_text_arguments(function)
+    elif "arguments" in copied:
+        copied["arguments"] = json.dumps(copied["arguments"], ensure_ascii=False)
+    return copied
 
 
 KINDS = ("image", "video", "audio")

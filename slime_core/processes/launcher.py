@@ -55,12 +55,12 @@ class GroupWorker(ABC):
         self._is_stopping = False
         self._raised_death = False
 
-    async def call(self, method: str, given: Sequence[object], timeout_s: float | None) -> object:
-        """Call `worker.method(*given)` in turn; WorkerError if the worker raised, died or did not answer in time."""
+    async def call(self, method: str, arguments: Sequence[object], timeout_s: float | None) -> object:
+        """Call `worker.method(*arguments)` in turn; WorkerError if it raised, died or did not answer in time."""
         async with self._turn:
             try:
                 async with asyncio.timeout(timeout_s) as limit:
-                    return await self._exchange(f"{method}()", (method, tuple(given)))
+                    return await self._exchange(f"{method}()", (method, tuple(arguments)))
             except TimeoutError:
                 if not limit.expired():
                     raise
@@ -260,8 +260,8 @@ class GroupOfWorkers:
         self, method: str, arguments: Sequence[object] | None = None, *, timeout_s: float | None = None
     ) -> list[object]:
         """Call `method` on every worker at once; see `WorkerGroup.call`."""
-        given = [()] * self.size if arguments is None else [(argument,) for argument in arguments]
-        calls = [worker.call(method, each, timeout_s) for worker, each in zip(self._workers, given, strict=True)]
+        per_worker = [()] * self.size if arguments is None else [(argument,) for argument in arguments]
+        calls = [worker.call(method, each, timeout_s) for worker, each in zip(self._workers, per_worker, strict=True)]
         return await self._all(calls)
 
     async def call_one(self, rank: int, method: str, argument: object, *, timeout_s: float | None = None) -> object:
@@ -371,17 +371,17 @@ class Machine:
         else:
             return devices
         others = f"; {', '.join(each.group for each in taken)} already use part of it" if taken else ""
-        asked = f"{workers} workers, each with {needs}" if workers > 1 else str(needs)
+        needed = f"{workers} workers, each with {needs}" if workers > 1 else str(needs)
         raise ConfigError(
-            f"group {group!r} needs {asked}. This machine has {self}{others}: {why}. Ask for less, or choose a "
+            f"group {group!r} needs {needed}. This machine has {self}{others}: {why}. Ask for less, or choose a "
             "launcher of a cluster that has it"
         )
 
 
 def _gpus() -> list[str]:
-    given = os.environ.get(DEVICES)
-    if given is not None:
-        return [name.strip() for name in given.split(",") if name.strip() not in ("", "-1", "NoDevFiles")]
+    visible = os.environ.get(DEVICES)
+    if visible is not None:
+        return [name.strip() for name in visible.split(",") if name.strip() not in ("", "-1", "NoDevFiles")]
     found = [each for each in Path("/dev").iterdir() if re.fullmatch(r"nvidia\d+", each.name)]
     return [str(number) for number in range(len(found))]
 

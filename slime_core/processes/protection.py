@@ -162,8 +162,8 @@ class RewardWorker:
         elif TOO_MANY_FORKS in printed:
             reason, detail = "processes", "it forked without end"
         else:
-            did = "it ended itself," if code is not None and code >= 0 else "it was"
-            reason, detail = ("memory" if code == -signal.SIGKILL else "died"), f"{did} {process.exit_text}"
+            subject = "it ended itself," if code is not None and code >= 0 else "it was"
+            reason, detail = ("memory" if code == -signal.SIGKILL else "died"), f"{subject} {process.exit_text}"
         return CallFailure(reason, detail + printed, retryable=reason == "timeout")
 
     def close(self) -> None:
@@ -374,10 +374,10 @@ class Protection:
         if not isinstance(spec, CallSpec):
             return build()
         calls = self._stats.calls(spec.role, name, registered.plugin)
-        made = None if spec.isolation is Isolation.PROCESS else build()
-        if isolation_of(spec, made) is Isolation.LOOP:
+        built = None if spec.isolation is Isolation.PROCESS else build()
+        if isolation_of(spec, built) is Isolation.LOOP:
             return OnLoop(
-                cast(Callable[..., Awaitable[object]], made),
+                cast(Callable[..., Awaitable[object]], built),
                 timeout_s=spec.timeout_s,
                 max_concurrency=spec.max_concurrency,
                 calls=calls,
@@ -409,7 +409,7 @@ class Protection:
         self._server.close()
 
 
-def isolation_of(spec: CallSpec[object], made: object) -> Isolation:
+def isolation_of(spec: CallSpec[object], built: object) -> Isolation:
     """Return where an object's calls run: as the spec says, else `async def` on the loop and `def` in a process.
 
     Raises:
@@ -418,11 +418,11 @@ def isolation_of(spec: CallSpec[object], made: object) -> Isolation:
     what = f"{spec.role} {spec.name!r}"
     if spec.isolation is Isolation.PROCESS:
         return Isolation.PROCESS
-    if not callable(made):
-        raise PluginError(f"{what}: the factory returned {made!r:.80}, which cannot be called")
-    if (why := signature_error(made, spec.name, spec.role)) is not None:
+    if not callable(built):
+        raise PluginError(f"{what}: the factory returned {built!r:.80}, which cannot be called")
+    if (why := signature_error(built, spec.name, spec.role)) is not None:
         raise PluginError(f"{what}: {why}")
-    if is_async(made):
+    if is_async(built):
         return Isolation.LOOP
     if spec.isolation is Isolation.LOOP:
         raise PluginError(
@@ -449,5 +449,5 @@ def check_label(reward: object, sample: Sample) -> str | None:
 
 def may_check_labels(spec: CallSpec[object]) -> bool:
     """Whether a spec may have a `check_label`; False if its function or class has none."""
-    made: object = inspect.unwrap(spec.factory)
-    return hasattr(made, "check_label") or (made is spec.factory and not isinstance(made, type))
+    built: object = inspect.unwrap(spec.factory)
+    return hasattr(built, "check_label") or (built is spec.factory and not isinstance(built, type))

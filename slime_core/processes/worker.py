@@ -71,9 +71,9 @@ class Host:
         placed = {"place": place} if _takes_place(target) else {}
         self._worker = target(place.rank, spec.size, **spec.arguments, **placed)
 
-    def call(self, method: str, given: tuple[object, ...]) -> object:
+    def call(self, method: str, arguments: tuple[object, ...]) -> object:
         """Call a method of the object."""
-        return getattr(self._worker, method)(*given)
+        return getattr(self._worker, method)(*arguments)
 
     def close(self) -> None:
         """Call the object's `close` if it has one; an error is printed."""
@@ -138,13 +138,13 @@ def serve(channel_fd: int) -> None:
 
     def work(body: bytearray) -> object:
         nonlocal plain
-        asked = ForkingPickler.loads(body)
-        if isinstance(asked, Order):
-            plain = asked.plain
-            host.build(asked.spec, asked.place, asked.plugins)
+        request = ForkingPickler.loads(body)
+        if isinstance(request, Order):
+            plain = request.plain
+            host.build(request.spec, request.place, request.plugins)
             return None
-        method, given = cast(tuple[str, tuple[object, ...]], asked)
-        return host.call(method, given)
+        method, arguments = cast(tuple[str, tuple[object, ...]], request)
+        return host.call(method, arguments)
 
     while True:
         try:
@@ -214,16 +214,16 @@ class RewardHost:
             if not whole:
                 whole.append(Catalog.discover(plugins, strict=False))
             spec = whole[0].find(role, name).spec
-            made = spec.factory(spec.model.model_validate(settings), Setup(make, seed))
-            return _awaited(made, as_verdict if role == "reward" else lambda answer: answer)
+            built = spec.factory(spec.model.model_validate(settings), Setup(make, seed))
+            return _awaited(built, as_verdict if role == "reward" else lambda answer: answer)
 
         for value, words in secrets.items():
             REDACTOR.add(value, words)
         spec = catalog.find(role, name).spec
-        made = spec.factory(spec.model.model_validate(settings), Setup(make, seed))
-        if (why := signature_error(made, spec.name, self._role)) is not None:
+        built = spec.factory(spec.model.model_validate(settings), Setup(make, seed))
+        if (why := signature_error(built, spec.name, self._role)) is not None:
             raise PluginError(why)
-        self._call = cast(Callable[..., object], made)
+        self._call = cast(Callable[..., object], built)
         self._loop = asyncio.new_event_loop()
         asyncio.set_event_loop(self._loop)
 
@@ -259,12 +259,12 @@ def _error(reason: str, detail: str) -> dict[str, Json]:
     return {"error": reason, "detail": detail[-LONGEST_DETAIL:]}
 
 
-def _awaited(made: object, convert: Callable[[object], object]) -> object:
-    if not callable(made):
-        return made
+def _awaited(built: object, convert: Callable[[object], object]) -> object:
+    if not callable(built):
+        return built
 
     async def call(subject: object, ctx: object) -> object:
-        answer = made(subject, ctx)
+        answer = built(subject, ctx)
         return convert(await answer if inspect.isawaitable(answer) else answer)
 
     return call
