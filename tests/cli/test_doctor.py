@@ -70,8 +70,8 @@ def test_a_check_that_fails_itself_is_an_error_and_the_others_are_run(slime: Sli
     add_checks("broken", "wrong", "misspelt", "warns")
     code, rows = found(slime)
     assert code == 1
-    assert rows["slime-checks/broken"]["text"] == "the check itself raised RuntimeError: no idea"
+    assert rows["slime-checks/broken"]["text"] == "the check failed: it raised RuntimeError: no idea"
     assert "slime_checks.py:" in rows["slime-checks/broken"]["advice"]
-    assert rows["slime-checks/wrong"]["text"] == "the check itself returned a str; expected a Finding"
+    assert rows["slime-checks/wrong"]["text"] == "the check failed: it returned a str; expected a Finding"
     assert "Finding(health='ok', text='fine'" in rows["slime-checks/misspelt"]["text"]
     assert rows["slime-checks/warns"]["health"] == "warning"

@@ -126,7 +126,10 @@ def test_a_project_folder_is_judged_as_if_it_were_installed(slime: Slime, folder
         ("[project", "is not TOML"),
         ("[project]", "has no [project] table with a name"),
         ('[project]\nname = "slime-watcher"', 'write [project.entry-points."slime.plugins"]'),
-        (PYPROJECT.replace("slime_watcher.plugin", "elsewhere"), "holds elsewhere, which its entry points name"),
+        (
+            PYPROJECT.replace("slime_watcher.plugin", "elsewhere"),
+            "entry points refer to elsewhere, which is neither in",
+        ),
     ],
 )
 def test_a_folder_that_is_no_plugin_is_an_error(slime: Slime, folder: Path, text: str | None, message: str) -> None:

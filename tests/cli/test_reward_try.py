@@ -115,7 +115,7 @@ def test_settings_of_the_reward_are_flags(slime: Slime) -> None:
     "flag, message",
     [
         ("--reward.length.pre=4", "Did you mean 'per'?"),
-        ("--reward.picky.per=4", "--reward.picky.* has no effect here: write --reward.length.KEY VALUE"),
+        ("--reward.picky.per=4", "--reward.picky.* has no effect here; write --reward.length.KEY VALUE"),
         ("--engine.local.workers=4", "--engine.local.* has no effect here"),
         ("--reward.length.per=many", "reward.length.per = 'many'"),
     ],
@@ -173,8 +173,8 @@ def test_a_group_reward_sees_whole_groups(slime: Slime) -> None:
 @table(
     "arguments, message",
     [
-        (("rank",), "'rank' is a group reward: say which rows are a group, --group-key COLUMN"),
-        (("length", "--group-key", "label"), "'length' is a reward: leave --group-key out"),
+        (("rank",), "'rank' is a group reward: add --group-key COLUMN"),
+        (("length", "--group-key", "label"), "'length' is a reward: omit --group-key"),
         (("lenght",), "Did you mean 'length'?"),
         (("length", "--response-key", "output"), "rows.jsonl:1: no key 'output'; the row has prompt, response, label"),
         (("length", "--label-key", "gold"), "no key 'gold'"),

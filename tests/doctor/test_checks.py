@@ -27,7 +27,7 @@ def test_the_other_project_called_slime_core_is_told_apart(install_plugin: Insta
     install_plugin("slime-core", {}, entry_points={}, version="0.0.1", requires=())
     finding = core_distribution()
     assert finding.health is Health.ERROR
-    assert "another project of that name: 0.0.1 in " in finding.text
+    assert "another project of this name: 0.0.1 in " in finding.text
     assert finding.advice.startswith("pip uninstall slime-core, then")
 
 
@@ -63,7 +63,7 @@ def test_a_smaller_share_of_the_cores_is_named(tmp_path: Path, quota: str, healt
     file.write_text(f"{quota}\n")
     finding = cpus(file)
     assert finding.health is health
-    assert ("allows 0.5" in finding.text) == (health is Health.WARNING)
+    assert ("limits the CPU time to 0.5" in finding.text) == (health is Health.WARNING)
 
 
 def test_a_small_shared_memory_is_named(tiny_disk: Path) -> None:
@@ -82,4 +82,4 @@ def test_little_room_is_named(tiny_disk: Path, monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_read_only_folder_is_named(read_only_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(read_only_folder)
-    assert "read-only" in room().text
+    assert "cannot write to" in room().text

@@ -22,7 +22,7 @@ def test_it_writes_a_package_and_says_what_to_type_next(slime: Slime, tmp_path: 
     assert ran.code == 0, ran.err
     assert (tmp_path / "slime-reward-keywords" / "slime_reward_keywords" / "plugin.py").is_file()
     assert ran.out.splitlines() == [
-        "wrote slime-reward-keywords: share of the label's words that the response holds",
+        "wrote slime-reward-keywords: share of the label's words that the response contains",
         "",
         "next:",
         "",
@@ -30,7 +30,7 @@ def test_it_writes_a_package_and_says_what_to_type_next(slime: Slime, tmp_path: 
         f"  pip install -e {ROOT} -e '.[test]'",
         "  pytest",
         "",
-        "Its CI needs the slime.txt of a release: the one written names paths of this machine.",
+        "Its CI needs the slime.txt of a release: the new one contains paths of this machine.",
     ]
 
 
@@ -46,7 +46,7 @@ def test_it_writes_into_another_folder_which_is_made(slime: Slime, tmp_path: Pat
     [
         (("rewards", "mine"), "no role 'rewards'. Did you mean 'reward'?"),
         (("reward", "Mine"), "such as 'mine'"),
-        (("reward", "math"), "slime-reward-math 0.1.0 is installed already"),
+        (("reward", "math"), "slime-reward-math 0.1.0 is already installed"),
         (("reward", "random"), "reward 'random' is a choice of slime-reward-math: take another name"),
         (("buffer", "fifo"), "buffer 'fifo' is a choice of slime-core: take another name"),
     ],

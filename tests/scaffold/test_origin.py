@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from slime_testing.scaffold import beside_core, constraints
+from slime_testing.scaffold import constraints, keep_core_arguments
 from tests.tables import table
 
 Told = Callable[[object], None]
@@ -60,14 +60,14 @@ def test_it_is_an_address_and_the_line_to_type_keeps_what_is_installed(
 ) -> None:
     told(record)
     assert constraints() == f"{line}\n"
-    assert beside_core() == install
+    assert keep_core_arguments() == install
 
 
 def test_where_it_is_not_known_no_index_is_asked_either(told: Told) -> None:
     told(None)
     comment, line = constraints().splitlines()
-    assert comment.startswith("# Write here where slime-core 0.1.0 came from")
+    assert comment.startswith("# Replace this URL by the origin of slime-core 0.1.0")
     assert line.startswith("slime-core @ https://address.invalid/"), (
         "a name that is kept from ever being one (RFC 2606)"
     )
-    assert beside_core() == "slime-core==0.1.0"
+    assert keep_core_arguments() == "slime-core==0.1.0"

@@ -124,7 +124,7 @@ def test_every_package_is_strictly_typed(written: Path, tmp_path: Path) -> None:
 def test_what_is_there_is_not_written_over(tmp_path: Path) -> None:
     texts = render(Names.parse("reward", "mine"), License.MIT)
     (tmp_path / "README.md").write_text("my own")
-    with pytest.raises(ConfigError, match=r"is there already, with README\.md: another name, or --force"):
+    with pytest.raises(ConfigError, match=r"already exists, with README\.md: use another name, or --force"):
         write_package(texts, tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["README.md"]
     assert (tmp_path / "README.md").read_text() == "my own"

@@ -39,7 +39,7 @@ def test_a_plugin_is_judged_whole() -> None:
 @pytest.mark.parametrize(
     ("body", "identity", "detail"),
     [
-        ("import ctypes; ctypes.string_at(0)", "REW-007", "it ended the process, with exit status -"),
+        ("import ctypes; ctypes.string_at(0)", "REW-007", "it ended the process with exit status -"),
         ("raise SystemExit(0)", "REW-002", "it raised SystemExit: 0"),
     ],
 )

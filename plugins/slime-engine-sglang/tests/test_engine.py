@@ -200,7 +200,7 @@ async def test_cancelled_weight_update_restores_the_version(tmp_path: Path) -> N
         (
             FailThenOk(400),
             ModelError,
-            "SGLang refuses /generate: the script of the fake engine says that this one fails",
+            "SGLang refuses /generate: the fake engine's script lets this generation fail",
         ),
         (FailThenOk(429), ModelError, "SGLang refuses /generate: "),
         (FailThenOk(502), WorkerError, "/generate was answered with status 502"),

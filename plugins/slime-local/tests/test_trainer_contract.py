@@ -138,8 +138,8 @@ class Local(TrainerContract):
 
     choice = "slime-local/local"
     settings: ClassVar[Mapping[str, object]] = {"ranks": 1}
-    several: ClassVar[Mapping[str, object]] = {"ranks": 2}
-    elsewhere: ClassVar[Mapping[str, object] | None] = {"ranks": 1}
+    multi_rank_settings: ClassVar[Mapping[str, object]] = {"ranks": 2}
+    other_layout_settings: ClassVar[Mapping[str, object] | None] = {"ranks": 1}
 
 
 def test_the_local_trainer_keeps_the_contract() -> None:
@@ -184,4 +184,4 @@ def test_trainer_of_other_models_is_skipped() -> None:
 
     found = Subject.result("TRN-001")
     assert found.status is CheckStatus.SKIPPED
-    assert found.detail == "needs the author's `rank_setup`: the kit's own model is refused: only of bigrams"
+    assert found.detail == "needs the author's `rank_setup`: it does not support the kit's model: only of bigrams"

@@ -1,4 +1,4 @@
-r"""The contract kit: a test class for each role, which a plugin's tests inherit.
+r"""The contract kit: for each role, a class of checks that a plugin's tests inherit.
 
     class TestMath(RewardContract):
         choice = "slime-reward-math/math"

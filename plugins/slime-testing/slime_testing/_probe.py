@@ -1,4 +1,4 @@
-"""Script for a fresh process: imports a plugin, asks it for its choices, and reports side effects.
+"""Script for a new process: imports a plugin, collects its choices, and reports side effects.
 
 python -W error -B -m slime_testing._probe slime_reward_math.plugin      # {"heavy": [], "printed": "", ...}
 """
@@ -21,8 +21,8 @@ from slime_core.processes.limits import end_descendants, keep_descendants
 from slime_testing._state import changed_state, shared_state
 
 HEAVY = ("jax", "megatron", "numpy", "ray", "sglang", "tensorflow", "torch", "transformers", "vllm")
-"""Libraries that listing plugins must not import."""
-_NAMED = {
+"""Libraries that the import of a plugin must not load."""
+_EFFECT_OF_EVENT = {
     "os.fork": "forked",
     "os.forkpty": "forked",
     "os.posix_spawn": "started a process",
@@ -30,7 +30,7 @@ _NAMED = {
     "os.system": "started a process",
     "subprocess.Popen": "started a process",
     "socket.connect": "opened a connection",
-    "socket.getaddrinfo": "looked a host up",
+    "socket.getaddrinfo": "looked up a host name",
     "socket.bind": "opened a port",
     "os.mkdir": "made a directory",
     "os.remove": "removed a file",
@@ -41,12 +41,12 @@ _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 
 
 class EffectLog:
-    """Records effects while it is entered. For short-lived processes only: audit hooks cannot be removed."""
+    """Context manager that records side effects. Use it in short-lived processes: audit hooks cannot be removed."""
 
     def __init__(self) -> None:
         self.effects: list[str] = []
         self._on = False
-        sys.addaudithook(self._heard)
+        sys.addaudithook(self._record)
 
     def __enter__(self) -> Self:
         self._on = True
@@ -57,10 +57,10 @@ class EffectLog:
     ) -> None:
         self._on = False
 
-    def _heard(self, event: str, arguments: tuple[object, ...]) -> None:
+    def _record(self, event: str, arguments: tuple[object, ...]) -> None:
         if not self._on:
             return
-        effect = _NAMED.get(event)
+        effect = _EFFECT_OF_EVENT.get(event)
         if event == "open":
             path, _, flags = arguments
             if isinstance(flags, int) and flags & _WRITING and path != os.devnull:
@@ -70,9 +70,9 @@ class EffectLog:
 
 
 def main() -> None:
-    """Import the given modules and print the effects as JSON."""
+    """Import the given modules and print their side effects as JSON."""
     keep_descendants()
-    encode = json.JSONEncoder().encode  # kept: a plugin may patch json.dumps
+    encode = json.JSONEncoder().encode  # a reference from now, since a plugin may patch json.dumps
     log, before = EffectLog(), shared_state()
     here, variables, threads = os.getcwd(), dict(os.environ), threading.active_count()  # noqa: PTH109  # to compare
     handlers = _handlers()
@@ -81,7 +81,7 @@ def main() -> None:
     with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed), log:
         try:
             for name in sys.argv[1:]:
-                _offers(import_project_module(name))
+                _collect_choices(import_project_module(name))
         except (Exception, SystemExit) as raised:
             error = f"{type(raised).__name__}: {raised}"
     cpu_s = time.process_time() - started
@@ -95,7 +95,7 @@ def main() -> None:
     found = {
         "heavy": sorted(set(HEAVY) & set(sys.modules)),
         "printed": printed.getvalue(),
-        "effects": [*log.effects, *(what for what, happened in changes.items() if happened), *state],
+        "effects": [*log.effects, *(effect for effect, happened in changes.items() if happened), *state],
         "cpu_s": cpu_s,
         "error": error,
     }
@@ -104,7 +104,7 @@ def main() -> None:
     os._exit(0)  # do not wait for threads that still run
 
 
-def _offers(module: object) -> None:
+def _collect_choices(module: object) -> None:
     for hook in PROVIDER_OF_ROLE.values():
         function: Callable[[], object] | None = getattr(module, hook, None)
         offered = function() if function else ()

@@ -1,4 +1,4 @@
-"""Compares process-wide state before and after: state that an import changes stays changed for the run.
+"""Compares process-wide state before and after an import or a call.
 
 Example:
 
@@ -24,8 +24,8 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 
 _CODE = (types.FunctionType, classmethod, staticmethod, property)
-RANDOM = "seeded or used the generator of `random`"
-FILTERS = "removed filters of warnings"
+RANDOM = "seeded or used the global generator of `random`"
+FILTERS = "removed warning filters"
 
 
 def shared_state() -> Mapping[str, object]:
@@ -42,37 +42,37 @@ def settings_state() -> Mapping[str, object]:
         FILTERS: frozenset(map(str, warnings.filters)),
         RANDOM: random.getstate(),
         "changed the umask": _umask(),
-        "changed a limit of the process": tuple(map(resource.getrlimit, limits)),
+        "changed a resource limit of the process": tuple(map(resource.getrlimit, limits)),
         "changed the locale": locale.setlocale(locale.LC_ALL),
-        "changed the policy of event loops": asyncio.get_event_loop_policy(),
-        "changed how memory is collected": (gc.isenabled(), gc.get_threshold()),
-        "changed how threads are switched": (sys.getswitchinterval(), threading.stack_size()),
+        "changed the event loop policy": asyncio.get_event_loop_policy(),
+        "changed settings of the garbage collector": (gc.isenabled(), gc.get_threshold()),
+        "changed settings of threads": (sys.getswitchinterval(), threading.stack_size()),
         "replaced sys.excepthook": sys.excepthook,
     }
 
 
 def code_state() -> Mapping[str, object]:
-    """Functions and classes that all code in the process calls, by the message for a replaced one."""
+    """Functions and classes that all code in the process shares, by the message for a replaced one."""
     return {f"replaced {name}": value for name, value in _code()}
 
 
 def changed_state(before: Mapping[str, object]) -> list[str]:
-    """The differences from `before`; additions do not count."""
+    """Messages for differences from `before`; additions do not count."""
     return difference(before, shared_state())
 
 
 def difference(before: Mapping[str, object], now: Mapping[str, object]) -> list[str]:
     removed = FILTERS in before and not before[FILTERS] <= now[FILTERS]  # type: ignore[operator]  # these are sets
-    changed = [what for what, value in before.items() if what != FILTERS and now.get(what) != value]
+    changed = [text for text, value in before.items() if text != FILTERS and now.get(text) != value]
     return [FILTERS, *changed] if removed else changed
 
 
 def changed_by(call: Callable[[], object], code: Mapping[str, object]) -> list[str]:
-    """Process-wide changes made by a call; `code` is the `code_state` before the very first call.
+    """Messages for process-wide changes by a call; `code` is the `code_state` before the first call.
 
-    The call may draw from `random`, but not seed it: seeding gives the same generator state after each call.
+    The call may draw from `random`, but not seed it. Seeding shows as the same generator state after each call.
     """
-    kept, states = random.getstate(), []
+    original, states = random.getstate(), []
     try:
         random.seed(1)
         before = settings_state()
@@ -83,34 +83,34 @@ def changed_by(call: Callable[[], object], code: Mapping[str, object]) -> list[s
             call()
             states.append(random.getstate())
     finally:
-        random.setstate(kept)
-    seeded = ["seeded the generator of `random`"] if states[0] == states[1] else []
+        random.setstate(original)
+    seeded = ["seeded the global generator of `random`"] if states[0] == states[1] else []
     return seeded + difference(before, now) + difference(code, code_state())
 
 
 def plain_state(state: object) -> str:
-    """A `state_dict` result, as JSON.
+    """The result of `state_dict`, as JSON text.
 
     Raises:
-        AssertionError: it is not plain JSON; the message names the key.
+        AssertionError: it is not plain JSON; the message contains the key.
     """
     try:
         return json.dumps(state, allow_nan=False)
     except (TypeError, ValueError) as error:
-        where = f", at {path}" if (path := _strange(state)) else ""
+        where = f", at {path}" if (path := _invalid_path(state)) else ""
         raise AssertionError(f"state_dict is not plain JSON{where}: {error}") from None
 
 
-def _strange(value: object, path: str = "state_dict()") -> str:
+def _invalid_path(value: object, path: str = "state_dict()") -> str:
     items: list[tuple[str, object]] = []
     if isinstance(value, dict):
-        if strange := next((key for key in value if not isinstance(key, str)), None):
-            return f"{path}, key {strange!r}"
+        if invalid := next((key for key in value if not isinstance(key, str)), None):
+            return f"{path}, key {invalid!r}"
         items = [(f"{path}[{key!r}]", each) for key, each in value.items()]
     elif isinstance(value, list | tuple):
         items = [(f"{path}[{place}]", each) for place, each in enumerate(value)]
     for below, each in items:
-        if found := _strange(each, below):
+        if found := _invalid_path(each, below):
             return found
     if value is None or isinstance(value, dict | list | tuple | str | bool | int):
         return ""
@@ -123,7 +123,7 @@ def _umask() -> int:
     return mask
 
 
-_OURS = ("slime_core", "slime_testing")
+_PROTECTED = ("slime_core", "slime_testing")
 """Packages whose functions plugins must not replace."""
 
 
@@ -134,7 +134,7 @@ def _code() -> Iterator[tuple[str, object]]:
             own = getattr(value, "__module__", None) == module.__name__
             if own and callable(value) and not name.startswith("_"):
                 yield f"{module.__name__}.{name}", value
-    for module in [each for name, each in sys.modules.items() if name.partition(".")[0] in _OURS]:
+    for module in [each for name, each in sys.modules.items() if name.partition(".")[0] in _PROTECTED]:
         for name, value in list(vars(module).items()):
             home = getattr(value, "__module__", None)
             if home == module.__name__ and isinstance(value, _CODE):

@@ -6,8 +6,8 @@ Example:
     [project.entry-points."slime.contracts"]
     "engine.mine" = "slime_engine_mine.contract:MineContract"       # a subclass of EngineContract, for the engine mine
 
-The attributes and methods of an offered contract define the settings, model or samples for its checks. `slime plugins
-check` uses it in place of the role's general contract.
+An offered contract sets what its checks need: settings, a model or samples. `slime plugins check` uses it instead of
+the role's contract.
 """
 
 import importlib.metadata
@@ -63,22 +63,22 @@ GROUP = "slime.contracts"
 
 
 def offered_contracts(dist: str) -> dict[str, importlib.metadata.EntryPoint]:
-    """The contracts of a distribution, by name; nothing is imported."""
+    """Entry points of a distribution's contracts, by name; imports nothing."""
     entries = importlib.metadata.distribution(dist).entry_points
     return {each.name: each for each in entries if each.group == GROUP}
 
 
 def load_contract(entry: importlib.metadata.EntryPoint, base: type[Contract]) -> type[Contract]:
-    """The class that an entry names.
+    """The contract that an entry point names.
 
     Raises:
-        PluginError: it cannot be imported, or is not a subclass of the role's contract.
+        PluginError: it cannot be imported, or is not a subclass of `base`.
     """
-    told = f"{entry.name} = {entry.value} of the group {GROUP}"
+    where = f"entry point {entry.name} = {entry.value} of group {GROUP}"
     try:
         loaded: object = entry.load()
     except Exception as error:
-        raise PluginError(f"{told} cannot be imported: {error}") from error
+        raise PluginError(f"{where} cannot be imported: {error}") from error
     if not (isinstance(loaded, type) and issubclass(loaded, base)):
-        raise PluginError(f"{told} is {loaded!r:.80}; expected a subclass of {base.__name__}")
+        raise PluginError(f"{where} is {loaded!r:.80}; expected a subclass of {base.__name__}")
     return loaded

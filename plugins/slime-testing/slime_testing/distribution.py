@@ -1,4 +1,4 @@
-"""Plugins for tests: an installed distribution written without pip, and a catalog of chosen plugins.
+"""Plugins for tests: write an installed distribution without pip, and build a catalog of selected plugins.
 
 write_distribution(tmp_path, "slime-reward-other", {"other.py": SOURCE}, entry_points={"reward-other": "other"})
 monkeypatch.syspath_prepend(tmp_path)
@@ -25,7 +25,7 @@ def write_distribution(
     requires: Sequence[str] = ("slime-core>=0.1,<0.2",),
     readme: str = "",
 ) -> None:
-    """Write a distribution's files and metadata as pip would install them.
+    """Write a distribution's files and metadata like pip.
 
     Args:
         folder: target; put it on `sys.path`.
@@ -52,7 +52,7 @@ def write_distribution(
 
 
 class PluginManager:
-    """Builds a catalog of named plugins, without discovery."""
+    """Builds a catalog of only the plugins that were added."""
 
     def __init__(self) -> None:
         self._plugins = PluginSet(only=())
@@ -70,7 +70,7 @@ class PluginManager:
 
     @property
     def plugins(self) -> PluginSet:
-        """The added plugins, for `check_plugin` and for contracts."""
+        """The added plugins, for `check_plugin` and `RoleContract.plugins`."""
         return self._plugins
 
     @property

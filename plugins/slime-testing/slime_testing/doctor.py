@@ -1,4 +1,4 @@
-"""Runs the checks of `slime doctor`, the core's and the plugins'; each returns a finding.
+"""Runs the checks of `slime doctor`, of the core and of plugins; each returns a finding.
 
 Example:
 
@@ -29,7 +29,7 @@ from slime_core.roles import CheckSpec, Finding, Health, Setup
 
 MIB = 2**20
 SMALL_SHARED_MEMORY_MIB = 64
-"""Default size of a container's shared memory; one batch of a data loader fills it."""
+"""Default size of a container's shared memory, which one batch of a data loader can fill."""
 
 
 def python_version() -> Finding:
@@ -38,7 +38,7 @@ def python_version() -> Finding:
     text = f"{platform.python_implementation()} {platform.python_version()} in {sys.prefix}"
     tested = _tested_versions()
     if tested and running not in tested:
-        advice = f"slime-core is tested on Python {', '.join(tested)}: make an environment with one of them"
+        advice = f"use an environment with Python {', '.join(tested)}, on which slime-core is tested"
         return Finding(Health.WARNING, text, advice)
     return Finding(Health.OK, text)
 
@@ -67,7 +67,7 @@ def cpus(quota_file: Path = Path("/sys/fs/cgroup/cpu.max")) -> Finding:
         return Finding(Health.OK, text)
     if allowed < usable:
         advice = f"keep --engine.local.workers and --trainer.local.ranks at {max(1, int(allowed))} or fewer"
-        return Finding(Health.WARNING, f"{text}, of which the control group allows {allowed:g}", advice)
+        return Finding(Health.WARNING, f"{text}, but the control group limits the CPU time to {allowed:g}", advice)
     return Finding(Health.OK, text)
 
 
@@ -78,38 +78,38 @@ def shared_memory(folder: Path = Path("/dev/shm")) -> Finding:
     usage = shutil.disk_usage(folder)
     text = f"{usage.free // MIB} MiB of {usage.total // MIB} MiB free in {folder}"
     if usage.free < SMALL_SHARED_MEMORY_MIB * MIB:
-        return Finding(Health.WARNING, text, "remove what is left there, or start the container with --shm-size=1g")
+        return Finding(Health.WARNING, text, "delete old files there, or start the container with --shm-size=1g")
     return Finding(Health.OK, text)
 
 
 CORE = "slime-core"
 OUR_ENTRY_POINT = ("slime.plugins", "slime_core.builtin")
-"""Group and value of an entry point that only this slime-core has."""
+"""Group and value of an entry point by which this project is recognized."""
 
 
 def core_distribution() -> Finding:
     """Checks that the installed distribution slime-core contains this module."""
     here = Path(slime_core.__file__).parent
     found = [each for each in importlib.metadata.distributions() if re.sub(r"[-_.]+", "-", each.name).lower() == CORE]
-    strangers = [each for each in found if not _is_ours(each)]
-    if strangers:
-        places = ", ".join(f"{each.version} in {each.locate_file('')}" for each in strangers)
+    others = [each for each in found if not _is_ours(each)]
+    if others:
+        places = ", ".join(f"{each.version} in {each.locate_file('')}" for each in others)
         return Finding(
             Health.ERROR,
-            f"the {CORE} that is installed is another project of that name: {places}; ours is at {here}",
-            f"pip uninstall {CORE}, then in a checkout of ours: pip install -e .",
+            f"the installed {CORE} is another project of this name: {places}; this one is at {here}",
+            f"pip uninstall {CORE}, then in a checkout of this project: pip install -e .",
         )
     if not found:
         return Finding(
             Health.ERROR,
-            f"{CORE} can be imported from {here}, but is not installed: no plugin of its own is found",
+            f"{CORE} can be imported from {here}, but is not installed, so its choices are not found",
             "in its checkout: pip install -e .",
         )
     if found[0].version != slime_core.__version__:
         return Finding(
             Health.WARNING,
             f"{CORE} {slime_core.__version__} at {here}, but its metadata says {found[0].version}",
-            "install it again: pip install -e . in its checkout",
+            "install it again, in its checkout: pip install -e .",
         )
     return Finding(Health.OK, f"{CORE} {slime_core.__version__} at {here}")
 
@@ -125,25 +125,27 @@ def plugins() -> Finding:
         statuses = Catalog.discover(strict=False).statuses
     if failed := [each for each in statuses if each.failed]:
         names = " ".join(each.dist for each in failed if each.dist)
-        text = f"{len(failed)} of {len(statuses)} plugins cannot be used: {'; '.join(map(str, failed))}"
-        return Finding(Health.ERROR, text, f"mend what the reason names, or pip uninstall {names}")
+        text = f"{len(failed)} of {len(statuses)} plugins cannot be loaded: {'; '.join(map(str, failed))}"
+        return Finding(Health.ERROR, text, f"fix the cause, or pip uninstall {names}")
     return Finding(Health.OK, ", ".join(f"{each.plugin} {each.version}" for each in statuses))
 
 
 GIB = 2**30
-LITTLE_ROOM_GIB = 5
+LOW_DISK_GIB = 5
 """Space for three checkpoints of 100 million weights at 16 bytes: model, master weights and two moments in fp32."""
 
 
 def room() -> Finding:
-    """Checks the free space of the disk under runs/, and whether this user may write there."""
+    """Checks the free disk space for runs/, and whether this user may write there."""
     folder = _nearest(Path("runs"))
     free = shutil.disk_usage(folder).free
     text = f"{free / GIB:.1f} GiB free in {folder.resolve()}"
     if not os.access(folder, os.W_OK):
-        return Finding(Health.WARNING, f"{folder.resolve()} is read-only for this user", "give runs another --save")
-    if free < LITTLE_ROOM_GIB * GIB:
-        return Finding(Health.WARNING, text, "a checkpoint that does not fit ends the run: make room, or give --save")
+        return Finding(
+            Health.WARNING, f"this user cannot write to {folder.resolve()}", "use another folder with --save"
+        )
+    if free < LOW_DISK_GIB * GIB:
+        return Finding(Health.WARNING, text, "free disk space, or use another disk with --save, before a run fails")
     return Finding(Health.OK, text)
 
 
@@ -153,38 +155,38 @@ def _nearest(folder: Path) -> Path:
 
 def core_checks() -> Iterator[CheckSpec]:
     """The core's checks, in display order."""
-    yield CheckSpec.from_function("python", python_version, "Is this a Python that slime-core is tested on?")
-    yield CheckSpec.from_function("core", core_distribution, "Is the slime-core that is installed this one?")
-    yield CheckSpec.from_function("plugins", plugins, "Does every installed plugin load?")
-    yield CheckSpec.from_function("cpus", cpus, "May this process use the cores that it sees?")
+    yield CheckSpec.from_function("python", python_version, "Is slime-core tested on this Python version?")
+    yield CheckSpec.from_function("core", core_distribution, "Is this slime-core installed?")
+    yield CheckSpec.from_function("plugins", plugins, "Can every installed plugin be loaded?")
+    yield CheckSpec.from_function("cpus", cpus, "May this process use all visible cores?")
     yield CheckSpec.from_function("shared_memory", shared_memory, "Is /dev/shm large enough?")
-    yield CheckSpec.from_function("room", room, "Is there room for runs?")
+    yield CheckSpec.from_function("room", room, "Is there enough disk space for runs?")
 
 
 OWN = "slime-testing"
 """Package of the core's checks."""
-PATIENCE_S = 20.0
-"""Seconds after which a hanging check is abandoned."""
+TIMEOUT_S = 20.0
+"""Seconds after which a check that hangs is abandoned."""
 
 
 @dataclass(frozen=True, slots=True)
 class Examined:
-    """A check that was run."""
+    """A check that ran, and its finding."""
 
     name: str
     summary: str
     finding: Finding
 
 
-def examine(catalog: Catalog, setup: Setup, patience_s: float = PATIENCE_S) -> Iterator[Examined]:
-    """Run every check in the catalog, one after another, in order.
+def examine(catalog: Catalog, setup: Setup, timeout_s: float = TIMEOUT_S) -> Iterator[Examined]:
+    """Run every check in the catalog, one after another.
 
-    The core's checks run even if its entry point is missing: then they are needed most.
+    The core's checks run even if its entry point is missing, which they report.
     """
     offered = catalog.choices(CheckSpec).values()
     own = [each for each in offered if each.plugin == OWN] or list(_unregistered())
     for registered in [*own, *(each for each in offered if each.plugin != OWN)]:
-        finding = _finding(registered, setup, patience_s)
+        finding = _finding(registered, setup, timeout_s)
         yield Examined(registered.qualified, registered.spec.summary, finding)
 
 
@@ -193,33 +195,33 @@ def _unregistered() -> Iterator[RegisteredChoice[CheckSpec]]:
         yield RegisteredChoice(spec, f"{OWN}/{spec.name}", OWN, "", "")
 
 
-def _finding(registered: RegisteredChoice[CheckSpec], setup: Setup, patience_s: float) -> Finding:
+def _finding(registered: RegisteredChoice[CheckSpec], setup: Setup, timeout_s: float) -> Finding:
     found: list[object] = []
 
-    def look() -> None:
+    def run() -> None:
         try:
             found.append(registered.spec.factory(registered.spec.model(), setup)())
         except (Exception, SystemExit) as error:
             found.append(_failed(registered, f"raised {type(error).__name__}: {error}"))
 
-    # A daemon thread: a check that hangs must not keep the process alive.
-    thread = threading.Thread(target=look, name=f"check {registered.qualified}", daemon=True)
+    # In a daemon thread, so that a check that hangs does not keep the process alive.
+    thread = threading.Thread(target=run, name=f"check {registered.qualified}", daemon=True)
     thread.start()
-    thread.join(patience_s)
+    thread.join(timeout_s)
     if not found:
-        return _failed(registered, f"gave no answer in {patience_s:g} s")
+        return _failed(registered, f"did not return within {timeout_s:g} s")
     finding = found[0]
     if not isinstance(finding, Finding):
         return _failed(registered, f"returned a {type(finding).__name__}; expected a Finding")
-    given: tuple[object, ...] = (finding.health, finding.text, finding.advice)
-    if list(map(type, given)) != [Health, str, str]:
-        return _failed(registered, f"returned {finding!r:.200}; expected a Finding of a Health and two texts")
+    fields: tuple[object, ...] = (finding.health, finding.text, finding.advice)
+    if list(map(type, fields)) != [Health, str, str]:
+        return _failed(registered, f"returned {finding!r:.200}; expected a Finding with a Health and two texts")
     return finding
 
 
-def _failed(registered: RegisteredChoice, what: str) -> Finding:
-    text = f"the check itself {what}"
-    return Finding(Health.ERROR, text, f"tell the authors of {registered.plugin}: {registered.origin}")
+def _failed(registered: RegisteredChoice, problem: str) -> Finding:
+    text = f"the check failed: it {problem}"
+    return Finding(Health.ERROR, text, f"report this to the authors of {registered.plugin}: {registered.origin}")
 
 
-__all__ = ["OWN", "PATIENCE_S", "Examined", "core_checks", "examine"]
+__all__ = ["OWN", "TIMEOUT_S", "Examined", "core_checks", "examine"]

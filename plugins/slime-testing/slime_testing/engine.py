@@ -23,7 +23,7 @@ from slime_core.roles import (
 from slime_core.sample import Json, Message
 
 EOS = 0
-"""Id that ends a response."""
+"""Token id that ends a response."""
 MAX_NEW_TOKENS = 16
 """Default token budget of a response."""
 QUICK_S = 0.001
@@ -35,15 +35,15 @@ class CharTokenizer:
 
     @property
     def eos_token_ids(self) -> frozenset[int]:
-        """Ids that end a response."""
+        """Token ids that end a response."""
         return frozenset({EOS})
 
     def encode(self, text: str) -> list[int]:
-        """Ids of a text."""
+        """Token ids of a text."""
         return [ord(character) for character in text]
 
     def decode(self, tokens: Sequence[int], *, skip_special_tokens: bool = True) -> str:
-        """Text of ids, with or without the end token."""
+        """Text of token ids, with or without the end token."""
         return "".join(chr(token) for token in tokens if token != EOS or not skip_special_tokens)
 
     def apply_chat_template(
@@ -54,7 +54,7 @@ class CharTokenizer:
         *,
         add_generation_prompt: bool = True,
     ) -> str:
-        """Each message on a line, then the assistant's turn."""
+        """Each message on a line, followed by "assistant: "."""
         lines = [f"{message['role']}: {message['content']}\n" for message in messages]
         return "".join([*lines, "assistant: "] if add_generation_prompt else lines)
 
@@ -68,7 +68,7 @@ class Call:
     sampling: SamplingParams
     """Sampling settings."""
     output: tuple[int, ...]
-    """Ids of the answer."""
+    """Token ids of the answer."""
     log_probs: tuple[float, ...]
     """Log-probs of the answer."""
     versions: frozenset[int]
@@ -76,7 +76,7 @@ class Call:
     request: int
     """Number of this request in its sample, from 0; failed requests do not count."""
     answered: int
-    """Answers that the sample had received before this request."""
+    """Number of answers that the sample had received before this request."""
 
 
 @dataclass(slots=True)
@@ -88,37 +88,37 @@ class Conversation:
     answered: int = 0
     """Number of answers."""
 
-    def forget(self) -> None:
-        """Start counting from the first request again."""
+    def reset(self) -> None:
+        """Count from the first request again."""
         self.asked = self.answered = 0
 
 
 @dataclass(slots=True)
 class ScriptedEngine:
-    """Answers with the scripted texts; afterwards with one letter, chosen by the prompt, `length` times."""
+    """Returns the scripted answers; after them, one letter that depends on the prompt, `length` times."""
 
     finish: FinishReason = FinishReason.STOP
-    """Why its responses end; LENGTH fills the budget."""
+    """Finish reason of responses; with LENGTH they fill the budget."""
     length: int = 3
-    """Tokens of an unscripted response, without the stop token; the budget may cut it."""
+    """Number of tokens of an unscripted response, without the stop token; the budget may truncate it."""
     error: Exception | None = None
     """Error that requests raise, if any."""
     errors: int | None = None
-    """How many requests, from the first one on, raise `error`; None: all."""
+    """How many requests, counted from the first, raise `error`; None: all."""
     delay_s: float = QUICK_S
     """Seconds that a response takes."""
     sampling: SamplingParams = field(default_factory=lambda: SamplingParams(MAX_NEW_TOKENS))
-    """The run's sampling settings."""
+    """Sampling settings of the run."""
     weight_version: int = 7
-    """Weight version that it reports."""
+    """Weight version in responses."""
     older_version: int | None = None
-    """Version of each response's first token, to imitate a weight update during the response."""
+    """Version of each response's first token, to simulate a weight update during the response."""
     max_turns: int | None = None
     """Most requests of one sample."""
     answers: Sequence[str] = ()
-    """Texts of a sample's first answers, in order; a stop token or the budget may cut them."""
+    """Texts of a sample's first answers, in order; a stop token or the budget may truncate them."""
     from_turn: int = 0
-    """First request of a sample, from 0, to which `finish`, `error` and `delay_s` apply; earlier ones succeed."""
+    """First request of a sample, from 0, to which `finish`, `error` and `delay_s` apply. Earlier ones succeed."""
     distinct: bool = False
     """Whether all log-probs differ, and each request of a sample gets the next weight version."""
     requests: int = 0
@@ -128,13 +128,13 @@ class ScriptedEngine:
     calls: list[Call] = field(default_factory=list)
     """Answered requests, in order."""
     turns: list[str | None] = field(default_factory=list)
-    """Turn names of the requests, in order."""
+    """Values of `turn` of the requests, in order."""
     unnamed_at_once: int = 0
-    """Most requests that ran when one without a name was made."""
+    """Most requests that were running when a request without `turn` was sent."""
     measured: list[tuple[str, float]] = field(default_factory=list)
-    """Metrics that the generator measured."""
+    """Metrics that the generator recorded."""
     _failed: int = 0
-    _alone: Conversation = field(default_factory=Conversation)
+    _default_conversation: Conversation = field(default_factory=Conversation)
 
     async def generate(
         self,
@@ -147,14 +147,14 @@ class ScriptedEngine:
         media: Mapping[str, Json] | None = None,
         conversation: Conversation | None = None,
     ) -> GenerateOutput:
-        """Answer one request, after a turn of other tasks; in two chunks if `on_chunk` is given.
+        """Answer one request; `on_chunk` receives the answer in two chunks.
 
         Raises:
             LimitError: the sample made more than `max_turns` requests.
         """
-        talk = conversation or self._alone
-        request, answered = talk.asked, talk.answered
-        talk.asked += 1
+        conversation = conversation or self._default_conversation
+        request, answered = conversation.asked, conversation.answered
+        conversation.asked += 1
         sampling = self.sampling if sampling is None else sampling
         self.turns.append(turn)
         self.unnamed_at_once = max(self.unnamed_at_once, self.running) if turn is None else self.unnamed_at_once
@@ -164,24 +164,24 @@ class ScriptedEngine:
         finally:
             self.running -= 1
         self.requests += 1
-        self._fail(request, talk)
-        if self.max_turns is not None and talk.answered >= self.max_turns:
-            raise LimitError(f"the sample has made its {self.max_turns} calls of the engine (ctx.max_turns)")
+        self._fail(request, conversation)
+        if self.max_turns is not None and conversation.answered >= self.max_turns:
+            raise LimitError(f"the sample already sent {self.max_turns} requests, the limit of ctx.max_turns")
         output = self._answer(prompt, sampling, request)
-        talk.answered += 1
-        made_by = frozenset(version for _, version in output.versions)
-        said = tuple(output.tokens), tuple(output.log_probs)
-        self.calls.append(Call(tuple(prompt), sampling, *said, made_by, request, answered))
+        conversation.answered += 1
+        versions = frozenset(version for _, version in output.versions)
+        tokens, log_probs = tuple(output.tokens), tuple(output.log_probs)
+        self.calls.append(Call(tuple(prompt), sampling, tokens, log_probs, versions, request, answered))
         if on_chunk is not None:
-            on_chunk(GenerateChunk(said[0][:1], said[1][:1], output.weight_version))
-            on_chunk(replace(output.as_chunk, tokens=said[0][1:], log_probs=said[1][1:]))
+            on_chunk(GenerateChunk(tokens[:1], log_probs[:1], output.weight_version))
+            on_chunk(replace(output.as_chunk, tokens=tokens[1:], log_probs=log_probs[1:]))
         return output
 
-    def _fail(self, request: int, talk: Conversation) -> None:
+    def _fail(self, request: int, conversation: Conversation) -> None:
         due = self.error is not None and request >= self.from_turn
         if self.error is not None and due and (self.errors is None or self._failed < self.errors):
             self._failed += 1
-            talk.asked -= 1
+            conversation.asked -= 1
             raise self.error
 
     def _answer(self, prompt: Sequence[int], sampling: SamplingParams, request: int) -> GenerateOutput:
@@ -212,14 +212,14 @@ class ScriptedEngine:
         """Context of a generator for one sample on this engine; None: the budget of `sampling`."""
         if max_new_tokens is not None:
             self.sampling = replace(self.sampling, max_new_tokens=max_new_tokens)
-        talk = Conversation()
+        conversation = Conversation()
         return GenerateContext(
-            partial(self.generate, conversation=talk),
+            partial(self.generate, conversation=conversation),
             CharTokenizer(),
             self.sampling,
             rollout_id=0,
             evaluation=False,
             max_turns=self.max_turns,
             measure=lambda name, value: self.measured.append((name, value)),
-            restart=talk.forget,
+            restart=conversation.reset,
         )

@@ -1,11 +1,11 @@
-"""FakeEngine: a local server with SGLang's HTTP API that fails as scripted.
+"""FakeEngine: a local server with SGLang's HTTP API that fails according to a script.
 
     with FakeEngine(FailThenOk(status=503, times=2), Slow(0.5)) as engine:       # or `async with`
         requests.post(f"{engine.url}/generate", json={"input_ids": [5, 6], "sampling_params": {"max_new_tokens": 8}})
         engine.generations                                                        # requests and their outcomes
 
-It needs no model: it returns small letters, determined by the prompt and the sampling seed. It runs in a separate
-thread, so it works with any event loop, or none.
+It needs no model: it returns lower-case letters that depend on the prompt and the sampling seed. It runs in a separate
+thread, so it works with any event loop, and without one.
 """
 
 import asyncio
@@ -77,7 +77,7 @@ ENDPOINTS: Mapping[tuple[str, str], Endpoint] = {
     ("POST", "/release_memory_occupation"): control.release_memory_occupation,
     ("POST", "/resume_memory_occupation"): control.resume_memory_occupation,
 }
-"""The endpoints. All others return 404, which also shows clients that weights come only from disk."""
+"""The endpoints. All others return 404, by which clients detect that weights can be loaded only from disk."""
 
 
 class FakeEngine:
@@ -87,9 +87,9 @@ class FakeEngine:
         """Prepare the server; entering the context starts it.
 
         Args:
-            script: one behaviour per generation, in the order of requests; the last one repeats. Without a script,
-                every generation succeeds.
-            context_length: prompts with this many tokens or more are refused.
+            script: one behaviour per generation, in the order of requests; the last one repeats. By default, every
+                generation succeeds.
+            context_length: prompts with this many tokens or more are rejected.
         """
         self._state = State(Script(script or (GOOD,)), context_length)
         self._port = 0
@@ -103,7 +103,7 @@ class FakeEngine:
             RuntimeError: it was never started.
         """
         if not self._port:
-            raise RuntimeError("the fake engine was not started: write `with FakeEngine() as engine:`")
+            raise RuntimeError("the fake engine was not started; write `with FakeEngine() as engine:`")
         return f"http://127.0.0.1:{self._port}"
 
     @property
@@ -113,7 +113,7 @@ class FakeEngine:
 
     @property
     def generations(self) -> tuple[Generation, ...]:
-        """All finished generations, in the order of their ends."""
+        """All finished generations, in the order in which they ended."""
         return tuple(self._state.generations)
 
     @property
@@ -123,7 +123,7 @@ class FakeEngine:
 
     @property
     def weight_version(self) -> str:
-        """Version of the newest update; "default" before the first."""
+        """Version of the last weight update; "default" before the first."""
         return self._state.weight_version
 
     @property
@@ -133,12 +133,12 @@ class FakeEngine:
 
     @property
     def released(self) -> frozenset[str]:
-        """Memory that is released and not yet resumed, by SGLang's tags."""
+        """Memory that was released and not resumed, as SGLang's tags."""
         return self._state.released
 
     def __enter__(self) -> Self:
         listening, ready, stop = socket.create_server(("127.0.0.1", 0)), threading.Event(), asyncio.Event()
-        # Otherwise a reply in two writes waits for the client's delayed acknowledgement: 44 ms per request, not 1.
+        # Without it, a reply in two writes waits for the client's delayed acknowledgement: 44 ms per request, not 1.
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, True)
         self._port = listening.getsockname()[1]
         serving = self._serve(listening, ready, stop)

@@ -1,12 +1,12 @@
-"""Judges a plugin by every contract that applies, in this process; `check_plugin` runs it as a script.
+"""Runs all contracts that apply to a plugin, in this process; `check_plugin` runs it as a script.
 
 Example:
 
-    for title, contract, identity in judged("slime-reward-math", PluginSet()):
+    for title, contract, identity in checks_of("slime-reward-math", PluginSet()):
         print(title, contract.result(identity))
 
-`check_plugin` runs it in a separate process, so that an exit, a hang or a crash of the plugin is a result. The next
-process continues after the check that ended the last one: results in OUTPUT are kept and not computed again.
+`check_plugin` runs it in a separate process, so that an exit, a hang or a crash of the plugin fails only one check.
+The next process then continues with the next check, and reuses the results in OUTPUT.
 """
 
 import contextlib
@@ -33,14 +33,14 @@ from slime_testing.role import catalog_of
 from slime_testing.watching import RunHooksContract
 
 SUBJECT_LIMIT_S = 600.0
-"""Seconds after which the remaining checks of a subject are skipped, times its contract's `patience`."""
+"""Seconds, multiplied by its contract's `patience`, after which the remaining checks of a subject are skipped."""
 
 
-def found(name: str, plugins: PluginSet) -> tuple[PluginStatus, PluginSet]:
-    """The plugin with this name, from metadata only, and the plugin set that loads it.
+def find_plugin(name: str, plugins: PluginSet) -> tuple[PluginStatus, PluginSet]:
+    """The plugin with this name, without importing it, and the plugin set that loads it.
 
     Raises:
-        UnknownName: no such plugin is installed, and it is not a module.
+        UnknownName: no such plugin is installed, and the name is not a module.
     """
     if is_plugin_module(name):
         (candidate,) = project_candidates((name,), plugins.root)
@@ -50,29 +50,29 @@ def found(name: str, plugins: PluginSet) -> tuple[PluginStatus, PluginSet]:
         if name in (candidate.plugin, candidate.name):
             return candidate, plugins
     known = [candidate.plugin for candidate in installed]
-    everywhere = [each for role in SPECS for each in catalog_of(plugins).choices(role).values()]
-    offering = {each.plugin for each in everywhere if name in (each.spec.name, each.qualified)}
-    hint = f" It is a choice of {', '.join(sorted(offering))}." if offering else did_you_mean(name, known)
+    choices = [each for role in SPECS for each in catalog_of(plugins).choices(role).values()]
+    owners = {each.plugin for each in choices if name in (each.spec.name, each.qualified)}
+    hint = f" It is a choice of {', '.join(sorted(owners))}." if owners else did_you_mean(name, known)
     raise UnknownName(f"no plugin {name!r} is installed.{hint} Installed: {', '.join(known)}.")
 
 
-def judged(name: str, plugins: PluginSet) -> Iterator[tuple[str, type[Contract], str]]:
-    """Title, contract and number of each check to run; checks come after the ones that they need."""
-    candidate, plugins = found(name, plugins)
-    place = {"dist": candidate.dist} if candidate.dist else {"module": candidate.name}
+def checks_of(name: str, plugins: PluginSet) -> Iterator[tuple[str, type[Contract], str]]:
+    """Title, contract and number of each check to run; a check comes after the checks that it needs."""
+    candidate, plugins = find_plugin(name, plugins)
+    source = {"dist": candidate.dist} if candidate.dist else {"module": candidate.name}
     package: type[Contract] = type(
-        "Package", (PluginPackageContract,), {"plugins": plugins, "automatic": True, **place}
+        "Package", (PluginPackageContract,), {"plugins": plugins, "automatic": True, **source}
     )
-    for identity in _needed_first(package):
+    for identity in _in_order(package):
         yield "package", package, identity
     if package.result("PKG-002").status is not CheckStatus.PASSED:
         return
     for title, contract in _contracts(candidate, plugins):
-        for identity in _needed_first(contract):
+        for identity in _in_order(contract):
             yield title, contract, identity
 
 
-def _needed_first(contract: type[Contract]) -> list[str]:
+def _in_order(contract: type[Contract]) -> list[str]:
     checks, found = contract.checks(), dict[str, None]()
 
     def add(identity: str) -> None:
@@ -104,30 +104,31 @@ def _contracts(candidate: PluginStatus, plugins: PluginSet) -> Iterator[tuple[st
 
 def main() -> None:
     """Write a line before and after each check: `python -m slime_testing.judge NAME PLUGINS OUTPUT`."""
-    encode = json.JSONEncoder().encode  # kept: a plugin may patch json.dumps
+    encode = json.JSONEncoder().encode  # a reference from now, since a plugin may patch json.dumps
     keep_descendants()
-    name, given, output = sys.argv[1:]
-    plugins: PluginSet = ForkingPickler.loads(bytes.fromhex(given))
+    name, pickled, output = sys.argv[1:]
+    plugins: PluginSet = ForkingPickler.loads(bytes.fromhex(pickled))
     known, wall_s = _known(Path(output)), defaultdict[str, float](float)
     with Path(output).open("a", encoding="utf-8") as lines:
-        for title, contract, identity in judged(name, plugins):
+        for title, contract, identity in checks_of(name, plugins):
             about = {"title": title, "contract": contract.__bases__[0].__name__, "identity": identity}
             info = contract.checks()[identity]
             if line := known.get((title, identity)):
                 contract._note(info, CheckStatus(line["status"]), line["detail"])
                 continue
-            if given_up := known.get((title, "")):
-                contract._note(info, CheckStatus.SKIPPED, f"{NOT_RUN}{given_up['detail']}")
+            if stopped := known.get((title, "")):
+                contract._note(info, CheckStatus.SKIPPED, f"{NOT_RUN}{stopped['detail']}")
             elif wall_s[title] > (limit_s := SUBJECT_LIMIT_S * contract.patience):
-                contract._note(info, CheckStatus.SKIPPED, f"{NOT_RUN}it has taken more than {limit_s:g} s")
+                contract._note(
+                    info, CheckStatus.SKIPPED, f"{NOT_RUN}the checks of {title} took more than {limit_s:g} s"
+                )
             lines.write(encode({**about, "patience": contract.patience}) + "\n")
             lines.flush()
             began = time.monotonic()
             result = contract.result(identity)
             wall_s[title] += time.monotonic() - began
             spent = {"pid": os.getpid(), "cpu_s": time.process_time()}
-            told = {"status": result.status.value, "detail": result.detail, **spent}
-            lines.write(encode({**about, **told}) + "\n")
+            lines.write(encode({**about, "status": result.status.value, "detail": result.detail, **spent}) + "\n")
             lines.flush()
     end_descendants(os.getpid())
     os._exit(0)  # do not wait for threads that still run

@@ -1,4 +1,4 @@
-"""pytest plugin of the kit: numbers of checks, and fixtures for plugins' tests. It imports modules on first use.
+"""pytest plugin of the kit: reports numbers of checks, and has fixtures for plugins' tests. Imports are lazy.
 
 Example:
 
@@ -33,8 +33,8 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """List the decisive checks that were skipped, since "passed" alone would hide them."""
-    # Modules that skip themselves are included, and have no properties.
+    """List skipped checks that leave the result open, which "passed" alone would hide."""
+    # Modules that skip themselves are in this list too, and have no properties.
     all_skipped = terminalreporter.stats.get("skipped", ())
     skipped = [each for each in all_skipped if "slime_check" in dict(getattr(each, "user_properties", ()))]
     if skipped:
@@ -88,7 +88,7 @@ def fake_engine() -> "Iterator[Callable[..., FakeEngine]]":
 
 @pytest.fixture
 def install_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
-    """`slime_testing.write_distribution` into a folder on the import path, only for this test.
+    """Write a distribution with `slime_testing.write_distribution`, and make it importable in this test.
 
     install_plugin("slime-reward-other", {"other.py": SOURCE}, entry_points={"reward-other": "other"})
     """

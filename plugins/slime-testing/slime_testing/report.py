@@ -1,4 +1,4 @@
-"""check_plugin: runs all contracts that apply to a plugin, without pytest and without code by its author.
+"""check_plugin: runs all contracts that apply to a plugin, without pytest and without code of its author.
 
 Example:
 
@@ -28,7 +28,7 @@ from slime_core.roles import PluginSet
 from slime_core.sample import Json
 from slime_testing.by_role import CONTRACTS
 from slime_testing.contract import NOT_RUN, CheckInfo, CheckResult, CheckStatus, Contract
-from slime_testing.judge import found
+from slime_testing.judge import find_plugin
 from slime_testing.package import PluginPackageContract
 from slime_testing.watching import RunHooksContract
 
@@ -46,7 +46,8 @@ def _collected() -> dict[str, CheckInfo]:
     for contract in (*PLUGIN_CONTRACTS, *CONTRACTS.values()):
         for identity, info in contract.checks().items():
             if identity in found:
-                raise ValueError(f"{contract.__name__}.{info.method}: {identity} is {found[identity].method}'s number")
+                owner = found[identity].method
+                raise ValueError(f"{contract.__name__}.{info.method}: {identity} is already the number of {owner}")
             found[identity] = info
     return found
 
@@ -56,18 +57,18 @@ ALL_CHECKS: Mapping[str, CheckInfo] = MappingProxyType(_collected())
 
 
 START_LIMIT_S = 90.0
-"""Seconds in which the kit's process must import the plugin and start its first check."""
+"""Seconds within which the kit's process must import the plugin and start its first check."""
 LIMIT_S = 90.0
-"""Seconds that one check may take, times its contract's `patience`, before its process is ended."""
+"""Seconds, multiplied by its contract's `patience`, after which a check's process is killed."""
 MOST_ENDS = 3
-"""Number of processes that a subject may end before its remaining checks are skipped."""
-SAID_LINES = 4
-"""Last lines of a process's output that a report shows."""
+"""Number of processes that a subject may crash or hang before its remaining checks are skipped."""
+OUTPUT_LINES = 4
+"""Last lines of a process's output that a report contains."""
 
 
 @dataclass(frozen=True, slots=True)
 class SubjectReport:
-    """Results of one contract for one subject: the package or one of its choices."""
+    """Results of one contract for one subject: the package, one of its choices or its run hooks."""
 
     title: str
     """Name of the subject: "package", "reward math"."""
@@ -102,10 +103,7 @@ class PluginReport:
 
     @property
     def undecided(self) -> tuple[tuple[str, CheckResult], ...]:
-        """Checks that a report without failures leaves open, each with the title of its subject.
-
-        They were skipped, and are decisive or need something: settings, samples, a library.
-        """
+        """Skipped checks that are decisive, or need settings, samples or a library; each with its subject's title."""
         return tuple(
             (subject.title, result)
             for subject in self.subjects
@@ -134,7 +132,7 @@ class PluginReport:
 
 
 def is_open(identity: str, detail: str) -> bool:
-    """Whether a check skipped for this reason leaves a report without failures open."""
+    """Whether a check that was skipped for this reason belongs to `PluginReport.undecided`."""
     return detail.removeprefix(NOT_RUN).startswith("needs ") or ALL_CHECKS[identity].decisive
 
 
@@ -152,14 +150,14 @@ def check_plugin(name: str, plugins: PluginSet = ALL_INSTALLED) -> PluginReport:
     """Run all contracts that apply to a plugin, with the kit's own samples, in a separate process.
 
     Args:
-        name: its distribution or entry point, or a module of the project, `./my_plugin.py` or dotted.
+        name: the plugin's distribution or entry point, or a module, `./my_plugin.py` or dotted.
         plugins: the other plugins to load.
 
     Raises:
-        UnknownName: no such plugin is installed, and it is not a file or module.
-        PluginError: no check could run, not even the package's.
+        UnknownName: no such plugin is installed, and the name is not a file or module.
+        PluginError: no check could run.
     """
-    candidate, _ = found(name, plugins)
+    candidate, _ = find_plugin(name, plugins)
     with tempfile.TemporaryDirectory(prefix="slime-kit-") as folder:
         output = Path(folder) / "checks.jsonl"
         output.touch()
@@ -177,7 +175,7 @@ def check_plugin(name: str, plugins: PluginSet = ALL_INSTALLED) -> PluginReport:
 
 
 def _judge(name: str, plugins: PluginSet, output: Path) -> None:
-    """Judge the plugin in a series of processes: if a check ends one, the next process continues after that check.
+    """Run the checks in a process. If a check ends it, the next process continues with the next check.
 
     Raises:
         PluginError: no check could run.
@@ -186,15 +184,15 @@ def _judge(name: str, plugins: PluginSet, output: Path) -> None:
     while ended := _run(name, plugins, output):
         lines = _lines(output)
         if not lines or "status" in lines[-1]:
-            raise PluginError(f"plugin {name} cannot be judged: {ended}")
+            raise PluginError(f"no check of plugin {name} could run: {ended}")
         line = lines[-1]
-        told = [{**line, "status": "failed", "detail": ended}]
+        added = [{**line, "status": "failed", "detail": ended}]
         ends[line["title"]] += 1
         if ends[line["title"]] >= MOST_ENDS:
-            why = f"{line['title']} was given up after {line['identity']}, in which {ended}"
-            told.append({**line, "identity": "", "status": "skipped", "detail": why.partition("\n")[0]})
+            reason = f"checks of {line['title']} ended {MOST_ENDS} processes, the last in {line['identity']}: {ended}"
+            added.append({**line, "identity": "", "status": "skipped", "detail": reason.partition("\n")[0]})
         with output.open("a", encoding="utf-8") as file:
-            file.writelines(json.dumps(each) + "\n" for each in told)
+            file.writelines(json.dumps(each) + "\n" for each in added)
 
 
 def _lines(output: Path) -> list[dict[str, str]]:
@@ -205,8 +203,8 @@ def _lines(output: Path) -> list[dict[str, str]]:
 
 
 def _run(name: str, plugins: PluginSet, output: Path) -> str:
-    given = bytes(ForkingPickler.dumps(replace(plugins, root=plugins.root or Path.cwd()))).hex()
-    command = [sys.executable, "-P", "-m", "slime_testing.judge", name, given, str(output)]
+    pickled = bytes(ForkingPickler.dumps(replace(plugins, root=plugins.root or Path.cwd()))).hex()
+    command = [sys.executable, "-P", "-m", "slime_testing.judge", name, pickled, str(output)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     errors = output.with_name("errors.txt")
     with errors.open("w") as stderr:
@@ -218,15 +216,15 @@ def _run(name: str, plugins: PluginSet, output: Path) -> str:
                 if (now := output.stat().st_size) > size:
                     size, limit_s, began = now, _limit_s(output), time.monotonic()
                 elif time.monotonic() > began + limit_s:
-                    return f"it had not come back after {limit_s:g} s, and its process was ended"
+                    return f"it did not return within {limit_s:g} s, and its process was killed"
         finally:
             end_descendants(process.pid)
             process.kill()
             process.wait()
     if process.returncode == 0:
         return ""
-    said = "\n".join(errors.read_text("utf-8", "replace").strip().splitlines()[-SAID_LINES:])
-    return f"it ended the process, with exit status {process.returncode}{': ' if said else ''}{said}"
+    text = "\n".join(errors.read_text("utf-8", "replace").strip().splitlines()[-OUTPUT_LINES:])
+    return f"it ended the process with exit status {process.returncode}{': ' if text else ''}{text}"
 
 
 def _limit_s(output: Path) -> float:

@@ -1,4 +1,4 @@
-"""Parts of an engine's setup, for its tests: a launcher of processes, and published weights of a small model.
+"""Parts of an engine's setup, for tests of engines: a launcher, a tiny model, and published weights.
 
 Example:
 
@@ -47,7 +47,7 @@ SPECIAL = ("<unk>", "<s>", "</s>")
 
 
 def write_tiny_model(directory: Path) -> Path:
-    """Write a tiny model, with the same bytes every time; returns the directory."""
+    """Write a tiny Llama model, always with the same bytes; returns the directory."""
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "config.json").write_text(json.dumps(CONFIG, indent=2), "utf-8")
     (directory / "model.safetensors").write_bytes(_tensors())
@@ -111,14 +111,14 @@ def _tensors() -> bytes:
         numbers = struct.pack(f"<{count}f", *values)
         header[name] = {"dtype": "F32", "shape": list(shape), "data_offsets": [len(body), len(body) + len(numbers)]}
         body += numbers
-    said = json.dumps(header).encode()
-    said += b" " * (-len(said) % 8)
-    return struct.pack("<Q", len(said)) + said + bytes(body)
+    encoded = json.dumps(header).encode()
+    encoded += b" " * (-len(encoded) % 8)
+    return struct.pack("<Q", len(encoded)) + encoded + bytes(body)
 
 
 def make_launcher(scratch: Path) -> Launcher:
-    """The core's local launcher; process logs go to `scratch`."""
-    return LocalLauncher(LauncherSetup(_nothing, 0, scratch=scratch))
+    """The core's local launcher, which writes logs of processes to `scratch`."""
+    return LocalLauncher(LauncherSetup(_make_nothing, 0, scratch=scratch))
 
 
 def publish_model(model: Path, folder: Path, version: int) -> WeightChannel:
@@ -126,8 +126,8 @@ def publish_model(model: Path, folder: Path, version: int) -> WeightChannel:
 
     Args:
         model: a directory with safetensors files.
-        folder: place of the publication; the same for all versions of a model.
-        version: 0 has the model's own weights; all others have zeros, so that all tokens are equally likely.
+        folder: folder for the published weights; the same for all versions of a model.
+        version: 0 has the model's weights; other versions have zeros, so that all tokens are equally likely.
 
     Raises:
         SkipTest: slime-train, which provides the transport, is not installed.
@@ -164,5 +164,5 @@ def _weights(path: Path) -> Iterator[tuple[WeightSlot, bytes]]:
                 yield slot, content[start + begin : start + end]
 
 
-def _nothing(role: str, name: str, **settings: object) -> object:
-    raise LookupError(f"there is no {role} {name!r} here")
+def _make_nothing(role: str, name: str, **settings: object) -> object:
+    raise LookupError(f"the contract kit's launcher cannot build {role} {name!r}")

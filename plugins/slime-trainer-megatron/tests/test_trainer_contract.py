@@ -13,8 +13,8 @@ class Megatron(TrainerContract):
 
     choice = "slime-trainer-megatron/megatron"
     settings: ClassVar[Mapping[str, object]] = {"num_gpus": 1}
-    several: ClassVar[Mapping[str, object]] = {"num_gpus": 2, "tensor_model_parallel_size": 2}
-    elsewhere: ClassVar[Mapping[str, object] | None] = {"num_gpus": 1}
+    multi_rank_settings: ClassVar[Mapping[str, object]] = {"num_gpus": 2, "tensor_model_parallel_size": 2}
+    other_layout_settings: ClassVar[Mapping[str, object] | None] = {"num_gpus": 1}
 
 
 @pytest.mark.timeout(300)

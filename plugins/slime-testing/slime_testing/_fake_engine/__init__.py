@@ -1,1 +1,1 @@
-"""Parts of `slime_testing.fake_engine`: HTTP, script, policy, state and endpoints."""
+"""Parts of `slime_testing.fake_engine`: HTTP server, script, policy, state and endpoints."""

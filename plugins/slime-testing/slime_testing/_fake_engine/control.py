@@ -20,7 +20,7 @@ from slime_testing._fake_engine.http import (
 from slime_testing._fake_engine.state import State
 
 SGLANG = "0.5.23"
-"""The release whose API the fake engine implements."""
+"""The SGLang release whose API the fake engine implements."""
 MODEL = "fake"
 DRAIN_S = 60.0
 """Seconds that an update waits for running generations."""
@@ -43,7 +43,7 @@ async def model_info(state: State, request: Request) -> Reply:
 
 
 async def server_info(state: State, request: Request) -> Reply:
-    """GET /server_info: the keys that clients read, a few of hundreds."""
+    """GET /server_info: only the keys that clients read, of hundreds."""
     return _json(
         {
             "model_path": MODEL,
@@ -68,7 +68,7 @@ async def models(state: State, request: Request) -> Reply:
 
 
 async def abort_request(state: State, request: Request) -> Reply:
-    """POST /abort_request: always an empty reply, even for an unknown request."""
+    """POST /abort_request: returns an empty reply, even for an unknown request."""
     body = parse(AbortBody, request)
     state.abort(body.abort_message or "Aborted", rid=None if body.abort_all else body.rid)
     return Reply(200, b"")
@@ -85,7 +85,7 @@ async def continue_generation(state: State, request: Request) -> Reply:
 
 
 async def flush_cache(state: State, request: Request) -> Reply:
-    """GET or POST /flush_cache?timeout=s: refused while generations run."""
+    """GET or POST /flush_cache?timeout=s: fails while generations run."""
     timeout = request.query.get("timeout", "0")
     if not timeout.replace(".", "", 1).isdecimal():
         raise Refused(400, f"timeout={timeout}: expected seconds")
@@ -117,12 +117,12 @@ async def update_weight_version(state: State, request: Request) -> Reply:
     if body.abort_all_requests:
         state.abort()
     state.weight_version = body.new_version
-    told = f"Weight version updated to {body.new_version}"
-    return _json({"success": True, "message": told, "new_version": body.new_version})
+    message = f"Weight version updated to {body.new_version}"
+    return _json({"success": True, "message": message, "new_version": body.new_version})
 
 
 async def release_memory_occupation(state: State, request: Request) -> Reply:
-    """POST /release_memory_occupation: like SGLang, fails an assertion while a request runs."""
+    """POST /release_memory_occupation: fails while a request runs, like SGLang."""
     tags = parse(MemoryBody, request).kinds
     if state.jobs and state.pause_mode is None:
         return Reply(500, b"release_memory_occupation should be called only when server is idle.\n", TEXT)
@@ -131,7 +131,7 @@ async def release_memory_occupation(state: State, request: Request) -> Reply:
 
 
 async def resume_memory_occupation(state: State, request: Request) -> Reply:
-    """POST /resume_memory_occupation: only for memory that was released."""
+    """POST /resume_memory_occupation: fails for memory that was not released."""
     tags = parse(MemoryBody, request).kinds
     if missing := sorted(tags - state.released):
         return Reply(500, f"KeyError: {missing[0]!r}\n".encode(), TEXT)

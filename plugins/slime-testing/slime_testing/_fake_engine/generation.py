@@ -1,4 +1,4 @@
-"""SGLang's /generate: the course of a generation, and correct or scripted wrong replies."""
+"""SGLang's /generate: runs a generation, and replies correctly or as scripted."""
 
 import base64
 import json
@@ -44,7 +44,7 @@ class Progress:
 
     @property
     def log_probs(self) -> tuple[float, ...]:
-        """Log-probs so far; one too few if the script asks for it."""
+        """Log-probs so far; one too few if the script requests it."""
         short = self.job.behaviour == Malformed(Flaw.SHORT_LOG_PROBS)
         return self.plan.log_probs[: self.count][: -1 if short else None]
 
@@ -69,11 +69,11 @@ class Progress:
 
 
 async def generate(state: State, request: Request) -> Reply:
-    """POST /generate: one prompt, whole or as a stream.
+    """POST /generate: one prompt; the reply is complete or a stream.
 
     Raises:
-        Refused: the body is not what SGLang takes, or the script has an error for it.
-        Hangup: the script drops the connection.
+        Refused: SGLang would not accept the body, or the script requests an error.
+        Hangup: the script requests a dropped connection.
     """
     body = parse(GenerateBody, request)
     prompt = tuple(body.input_ids)
@@ -85,7 +85,7 @@ async def generate(state: State, request: Request) -> Reply:
         state.jobs.append(job)
         state.end(job, plan(prompt, job.sampling, job.behaviour, state.weight_version), Ended.FAILED)
         if isinstance(job.behaviour, FailThenOk):
-            raise Refused(job.behaviour.status, "the script of the fake engine says that this one fails")
+            raise Refused(job.behaviour.status, "the fake engine's script lets this generation fail")
         raise Hangup
     if body.stream:
         return Reply(200, _stream(state, job, body), EVENTS)
@@ -115,7 +115,7 @@ async def _stream(state: State, job: Job, body: GenerateBody) -> Parts:
 def _result(progress: Progress, body: GenerateBody) -> dict[str, Json]:
     meta = progress.meta()
     if body.return_logprob:
-        entries = zip(progress.log_probs, progress.tokens, strict=False)  # the script may ask for one log-prob too few
+        entries = zip(progress.log_probs, progress.tokens, strict=False)  # the script may request one log-prob too few
         meta["input_token_logprobs"] = [list(each) for each in _of_prompt(progress, body.logprob_start_len)]
         meta["output_token_logprobs"] = [[*entry, None] for entry in entries]
         meta["output_token_logprobs_length"] = len(progress.log_probs)
@@ -143,7 +143,7 @@ async def perform(state: State, job: Job) -> AsyncGenerator[Progress, None]:
     """Run a job and yield its progress after each token; the last progress has a finish reason.
 
     Raises:
-        Hangup: the client is gone.
+        Hangup: the client has disconnected.
     """
     planned = plan(job.prompt, job.sampling, job.behaviour, state.weight_version)
     seconds = job.behaviour.seconds / max(1, len(planned.tokens)) if isinstance(job.behaviour, Slow) else 0.0

@@ -1,4 +1,4 @@
-"""The fake engine's HTTP/1.1: connections, requests and replies, and the bodies that its endpoints accept."""
+"""HTTP/1.1 server of the fake engine: connections, requests and replies, and the bodies of its endpoints."""
 
 import asyncio
 import contextlib
@@ -20,7 +20,7 @@ Parts: TypeAlias = AsyncGenerator[bytes, None]
 
 
 class Hangup(Exception):
-    """Raised by a handler or while a reply is sent: drop the connection at once."""
+    """Raised by a handler or while a reply is sent, to drop the connection at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ async def serve_connection(handle: Handler, reader: asyncio.StreamReader, writer
 
 
 async def _read(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Request | None:
-    """The next request, or None if the client sends no more.
+    """The next request; None if the client has closed the connection.
 
     Raises:
         Hangup: the client uses another protocol.
@@ -69,7 +69,7 @@ async def _read(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> R
     line, _, rest = head.partition(b"\r\n")
     method, target, version = (*line.decode("latin-1").split(" "), "", "")[:3]
     if not version.startswith("HTTP/1."):
-        raise Hangup  # a router probes for a gRPC server by HTTP/2
+        raise Hangup  # a router uses HTTP/2 to detect a gRPC server
     headers = {name.lower(): value for name, value in parse_headers(io.BytesIO(rest)).items()}
     url = urlsplit(target)
     return Request(
@@ -130,7 +130,7 @@ BodyT = TypeVar("BodyT", bound=Body)
 
 
 class Sampling(Body):
-    """`sampling_params`: the fields that the fake engine applies, and the fields that it accepts and ignores."""
+    """`sampling_params`: fields that the fake engine applies, then fields that it accepts and ignores."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -190,7 +190,7 @@ class DiskBody(Body):
 
 
 class MemoryBody(Body):
-    """POST /release_memory_occupation and /resume_memory_occupation; without tags, all memory."""
+    """Body of POST /release_memory_occupation and /resume_memory_occupation; without tags, all memory."""
 
     tags: list[Literal["weights", "kv_cache", "cuda_graph"]] | None = None
 
@@ -205,13 +205,13 @@ class VersionBody(Body):
 
 
 def parse(kind: type[BodyT], request: Request) -> BodyT:
-    """The body of a request; an empty one has the defaults.
+    """The validated body of a request; an empty body has the defaults.
 
     Raises:
-        Refused: it is not JSON, or has wrong fields.
+        Refused: it is not JSON, or has invalid fields.
     """
     try:
         return kind.model_validate_json(request.body or b"{}")
     except ValidationError as error:
-        told = (f"{'.'.join(map(str, each['loc'])) or 'body'}: {each['msg']}" for each in error.errors())
-        raise Refused(400, "; ".join(told)) from None
+        errors = (f"{'.'.join(map(str, each['loc'])) or 'body'}: {each['msg']}" for each in error.errors())
+        raise Refused(400, "; ".join(errors)) from None

@@ -1,4 +1,4 @@
-"""The fake engine's script, its random draws, and its requests so far."""
+"""Script, random draws, requests and generations of the fake engine."""
 
 import asyncio
 import contextlib
@@ -20,22 +20,22 @@ CODE_POINTS = 0x110000
 
 
 class Flaw(enum.Enum):
-    """A flaw in a malformed answer; the status is 200 nevertheless."""
+    """What is wrong with a malformed answer, whose status is 200."""
 
     BROKEN_JSON = "broken-json"
     """The body, or the last event of a stream, is not JSON."""
     TRUNCATED = "truncated"
-    """A body shorter than announced; a stream that ends in good order but without its last events and `[DONE]`."""
+    """A body that is shorter than its content-length; a stream without its last events and `[DONE]`."""
     SHORT_LOG_PROBS = "short-log-probs"
-    """One log-prob less than tokens."""
+    """One log-prob fewer than tokens."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A good answer, at once."""
+    """A correct answer, without delay."""
 
     tokens: Sequence[int] | None = None
-    """Ids of the response, up to a stop token or the budget; None: drawn from the prompt and sampling seed."""
+    """Token ids of the response, up to a stop token or the budget; None: drawn from the prompt and sampling seed."""
 
     def __post_init__(self) -> None:
         if any(not 0 <= token < CODE_POINTS for token in self.tokens or ()):
@@ -44,19 +44,19 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Slow:
-    """A good answer with its tokens spread over time, so that an abort or a pause finds it running."""
+    """A correct answer whose tokens are spread over time, so that it can be aborted or paused."""
 
     seconds: float
     """Seconds from the first token to the last."""
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.seconds) and self.seconds >= 0):
-            raise ValueError(f"Slow({self.seconds}): expected seconds, 0 or more")
+            raise ValueError(f"Slow({self.seconds}): expected a finite number of seconds, 0 or more")
 
 
 @dataclass(frozen=True, slots=True)
 class FailThenOk:
-    """Errors for the first generations, then good answers."""
+    """Errors for the first generations, then correct answers."""
 
     status: int = 500
     """HTTP status of the error."""
@@ -65,52 +65,52 @@ class FailThenOk:
 
     def __post_init__(self) -> None:
         if not 400 <= self.status <= 599 or self.times < 1:
-            raise ValueError(f"{self}: expected a status of 400 to 599, and times of at least 1")
+            raise ValueError(f"{self}: expected a status from 400 to 599, and times of at least 1")
 
 
 @dataclass(frozen=True, slots=True)
 class Malformed:
-    """An answer that breaks the protocol."""
+    """An answer that violates the protocol."""
 
     flaw: Flaw
-    """The flaw."""
+    """What is wrong with it."""
 
 
 @dataclass(frozen=True, slots=True)
 class AbortMidway:
-    """The engine aborts the generation early: finish reason abort, with the tokens so far."""
+    """The engine aborts the generation: finish reason abort, with the tokens so far."""
 
     after_tokens: int
-    """Number of tokens generated before."""
+    """Number of tokens that are generated before the abort."""
 
 
 @dataclass(frozen=True, slots=True)
 class StaleVersion:
-    """A good answer that reports other weights than the loaded ones."""
+    """A correct answer that reports another weight version than the loaded one."""
 
     version: str = "default"
-    """The reported version; a server calls its initial weights "default"."""
+    """The reported version. "default" is the version of a server's initial weights."""
 
 
 @dataclass(frozen=True, slots=True)
 class Disconnect:
-    """The connection is dropped without an answer."""
+    """The server drops the connection without an answer."""
 
 
 Behaviour: TypeAlias = Answer | Slow | FailThenOk | Malformed | AbortMidway | StaleVersion | Disconnect
 
 GOOD = Answer()
-"""Behaviour without a script."""
+"""Behaviour if there is no script."""
 
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """Behaviours, in the order in which generations get them."""
+    """Behaviours of generations, in order."""
 
     steps: tuple[Behaviour, ...]
 
     def behaviour(self, generation: int) -> Behaviour:
-        """Behaviour of a generation, by its number; a `FailThenOk` that has failed often enough becomes an `Answer`."""
+        """Behaviour of a generation, by its number. A `FailThenOk` becomes an `Answer` after its `times`."""
         step = min(generation, len(self.steps) - 1)
         found = self.steps[step]
         if isinstance(found, FailThenOk) and generation - step >= found.times:
@@ -130,7 +130,7 @@ TOKENIZER = CharTokenizer()
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A whole generation, computed before its first token is sent."""
+    """A complete generation, computed before its first token is sent."""
 
     tokens: tuple[int, ...]
     log_probs: tuple[float, ...]
@@ -138,13 +138,13 @@ class Plan:
     trim: int = 0
 
     def text(self, count: int) -> str:
-        """Text of the first `count` tokens; the complete text is trimmed."""
+        """Text of the first `count` tokens. The complete text has no stop string at its end."""
         text = TOKENIZER.decode(self.tokens[:count])
         return text[: len(text) - self.trim] if count == len(self.tokens) else text
 
 
 def plan(prompt: Sequence[int], sampling: Sampling, behaviour: Behaviour, version: str) -> Plan:
-    """A behaviour's answer to a prompt, with the weights of a version."""
+    """The complete answer to a prompt, for a behaviour and a weight version."""
     seed = None if sampling.temperature == 0 else sampling.sampling_seed or 0
     drawn = random.Random(f"{seed} {list(prompt)}")
     given: Sequence[float] | None = None
@@ -166,7 +166,7 @@ def plan(prompt: Sequence[int], sampling: Sampling, behaviour: Behaviour, versio
 
 
 def text_log_probs(tokens: Sequence[int], version: str) -> list[float]:
-    """Log-prob of each token after the ones before it, with one version's weights; equal for drawn and given text."""
+    """Log-prob of each token, given the tokens before it; the same for generated text and for prompts."""
     seen, log_probs = zlib.crc32(version.encode()), list[float]()
     for token in tokens:
         seen = zlib.crc32(token.to_bytes(8, "little", signed=True), seen)
@@ -191,7 +191,7 @@ def _biased(biases: dict[int, float], sampling: Sampling) -> Iterator[int]:
 
 
 def _end(source: Sequence[int] | Iterator[int], asked: Sampling) -> Plan:
-    """The source up to its end, without log-probs: at a stop token, a stop string, the budget, or when it is exhausted.
+    """Tokens of the source up to a stop token, a stop string, the budget or its end, without log-probs.
 
     As in SGLang, no stop token is drawn before `min_new_tokens`, and `ignore_eos` disables every stop token.
     """
@@ -221,20 +221,20 @@ def _end(source: Sequence[int] | Iterator[int], asked: Sampling) -> Plan:
 
 
 TICK_S = 0.002
-"""Seconds between a running generation's checks for an abort, a pause or a client that hung up."""
+"""Seconds between checks for an abort, a pause or a client that has disconnected."""
 
 
 class Ended(enum.Enum):
     """How a generation ended."""
 
     ANSWERED = "answered"
-    """As the script says, correct or malformed; a stream was read to its end."""
+    """It was answered completely, correctly or malformed, according to the script."""
     ABORTED = "aborted"
-    """By /abort_request, a pause or an update that aborts."""
+    """It was aborted by /abort_request, a pause or a weight update."""
     FAILED = "failed"
-    """With the scripted error status or dropped connection."""
+    """It ended with the scripted error status or dropped connection."""
     DISCONNECTED = "disconnected"
-    """The client hung up; SGLang then continues for seconds, so a client should abort first."""
+    """The client disconnected. SGLang then continues for seconds, so a client should abort the request first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,15 +242,15 @@ class Received:
     """One request to any endpoint."""
 
     method: str
-    """HTTP method, in capitals."""
+    """HTTP method, in upper case."""
     path: str
     """Path without the query."""
     query: Mapping[str, str]
     """The decoded query."""
     headers: Mapping[str, str]
-    """Values by lower-case name."""
+    """Values of headers, by lower-case name."""
     body: Json
-    """The body as sent; None: no body, or not JSON."""
+    """The body; None: it is empty, or not JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,7 +266,7 @@ class Generation:
     behaviour: Behaviour
     """The scripted behaviour."""
     tokens: tuple[int, ...]
-    """Ids that were generated."""
+    """Generated token ids."""
     weight_version: str
     """Version of the last token."""
     ended: Ended
@@ -314,7 +314,7 @@ class State:
         return self.script.behaviour(self.asked - 1)
 
     async def make_token(self, job: Job, seconds: float) -> bool:
-        """Generate a job's next token after some time; False if it is aborted or its client leaves first."""
+        """Generate a job's next token after some seconds; False if it was aborted or its client disconnected first."""
         now = asyncio.get_running_loop().time
         due = now() + seconds
         await _until(lambda: job.over() or (self.pause_mode is None and now() >= due))
@@ -354,5 +354,5 @@ class State:
 
 
 async def _until(met: Callable[[], bool]) -> None:
-    while not met():  # noqa: ASYNC110  # no event is set when a client hangs up
+    while not met():  # noqa: ASYNC110  # no event is set when a client disconnects
         await asyncio.sleep(TICK_S)

@@ -13,7 +13,7 @@ SEED = 1234
 
 
 def setup_of(catalog: Catalog, protection: Protection, seed: int = SEED) -> Setup:
-    """Argument of factories; its `make` builds other choices of the same catalog, and isolates rewards."""
+    """The `setup` argument of factories. Its `make` builds other choices of the catalog, and isolates rewards."""
 
     def make(role: str, name: str, **settings: object) -> object:
         found = catalog.find(role, name)

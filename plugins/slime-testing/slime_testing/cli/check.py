@@ -29,10 +29,10 @@ GROUP = "slime.plugins"
 
 @contextlib.contextmanager
 def as_if_installed(folder: Path) -> Iterator[str]:
-    """Put a project on the import path of this process and its children; yields the project's name.
+    """Make a project importable in this process and its children, with its metadata; yields the project's name.
 
     Raises:
-        ConfigError: the folder has no pyproject.toml with a plugin, or lacks the module that it names.
+        ConfigError: the folder has no pyproject.toml with a plugin, or lacks the module of an entry point.
     """
     project = _read_project(folder)
     name, entries = _entry_points(folder, project)
@@ -68,7 +68,8 @@ def _read_project(folder: Path) -> Mapping[str, Json]:
     try:
         table = tomllib.loads(file.read_text(encoding="utf-8")).get("project")
     except OSError:
-        raise ConfigError(f"{folder} has no pyproject.toml: give a plugin's project folder or a module file") from None
+        expected = "expected a plugin's project folder or a module file"
+        raise ConfigError(f"{folder} has no pyproject.toml; {expected}") from None
     except ValueError as error:
         raise ConfigError(f"{file} is not TOML: {error}") from None
     if not isinstance(table, dict) or not isinstance(table.get("name"), str):
@@ -80,7 +81,7 @@ def _entry_points(folder: Path, project: Mapping[str, Json]) -> tuple[str, dict[
     entries = _group(project, GROUP)
     if not entries:
         raise ConfigError(
-            f'{folder / "pyproject.toml"} names no plugin: write [project.entry-points."{GROUP}"] NAME = "MODULE"'
+            f'{folder / "pyproject.toml"} declares no plugin; write [project.entry-points."{GROUP}"] NAME = "MODULE"'
         )
     return str(project["name"]), entries
 
@@ -96,7 +97,8 @@ def _source_folder(folder: Path, entries: Mapping[str, str]) -> Path:
     for place in (folder, folder / "src"):
         if all((place / f"{top}.py").is_file() or (place / top).is_dir() for top in tops):
             return place
-    raise ConfigError(f"neither {folder} nor {folder / 'src'} holds {', '.join(tops)}, which its entry points name")
+    modules = ", ".join(tops)
+    raise ConfigError(f"entry points refer to {modules}, which is neither in {folder} nor in {folder / 'src'}")
 
 
 def _texts(value: Json) -> list[str]:
@@ -154,7 +156,7 @@ def check(ctx: click.Context, name: str | None, as_json: bool) -> int:
     if as_json:
         click.echo(json.dumps({"schema_version": 1, "passed": passed, "plugins": rows}, indent=2))
     elif not name and not _installed(plugins):
-        click.echo(f"no plugin is installed besides {CORE}")
+        click.echo(f"no plugin other than {CORE} is installed")
     return 0 if passed else 1
 
 
@@ -167,8 +169,8 @@ def _report(name: str, plugins: PluginSet) -> PluginReport | PluginError:
     file, _, choice = name.rpartition(":")
     if file:
         return PluginError(
-            f"{name} is one choice, and the kit judges plugins. Have {file} declare SLIME_API and offer {choice} by a "
-            f"hook, as `slime plugins new` writes it; then type: slime plugins check {file}"
+            f"{name} is a function, not a plugin. In {file}, define SLIME_API and a hook that yields {choice}, as "
+            f"`slime plugins new` does; then type: slime plugins check {file}"
         )
     console = Console(file=drawable(sys.stderr))
     with (
@@ -203,9 +205,9 @@ def _row(name: str, report: PluginReport | PluginError) -> dict[str, Json]:
 
 def _show(report: PluginReport) -> None:
     counts = [(status, sum(result.status is status for result in report.results)) for status in CheckStatus]
-    said = ", ".join(f"{count} {status.value}" for status, count in counts if count)
+    summary = ", ".join(f"{count} {status.value}" for status, count in counts if count)
     title = click.style(f"{report.plugin} {report.version}".rstrip(), fg="cyan", bold=True)
-    click.echo(f"{title}  {said}, {report.cpu_s:.1f} s of CPU")
+    click.echo(f"{title}  {summary}, {report.cpu_s:.1f} s of CPU")
     _show_undecided(report)
     for subject in report.subjects:
         click.echo(f"  {subject.title}")
@@ -223,8 +225,8 @@ def _show_undecided(report: PluginReport) -> None:
     reasons: dict[tuple[str, str], list[str]] = {}
     for title, result in report.undecided:
         reasons.setdefault((title, result.detail), []).append(result.identity)
-    for (title, why), identities in reasons.items():
+    for (title, reason), identities in reasons.items():
         named = identities[0] if len(identities) == 1 else f"{identities[0]} and {len(identities) - 1} more"
-        click.echo(f"  {click.style('not decided', fg='yellow')}  {title}, {named}: {why}")
-    if any(OF_THE_AUTHOR in why for _, why in reasons):
-        click.echo(f"  What only the author knows comes with the package, by an entry point of the group {OFFERED}.")
+        click.echo(f"  {click.style('not decided', fg='yellow')}  {title}, {named}: {reason}")
+    if any(OF_THE_AUTHOR in reason for _, reason in reasons):
+        click.echo(f"  The author can set this in a contract, by an entry point of the group {OFFERED}.")

@@ -1,4 +1,4 @@
-"""`slime doctor`: looks for common problems, and shows the commands that fix them."""
+"""`slime doctor`: looks for common problems, and prints how to fix them."""
 
 import json
 import textwrap
@@ -18,14 +18,14 @@ from slime_testing.doctor import OWN, Examined, examine
 _MARKS = {Health.OK: ("ok     ", "green"), Health.WARNING: ("warning", "yellow"), Health.ERROR: ("error  ", "red")}
 
 
-@click.command(short_help="Look for what usually goes wrong, and what to type.")
+@click.command(short_help="Look for common problems, and print how to fix them.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @plugin_options
 @click.pass_context
 def doctor(ctx: click.Context, as_json: bool) -> int:
-    """Look at this machine, this installation and its plugins; exit code 1 when something does not work.
+    """Check this machine, this installation and its plugins. Exit code 1 if there is an error.
 
-    Plugins can add checks (the role `check`). Nothing is changed.
+    Plugins can add checks (the role `check`). The command changes nothing.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PluginWarning)  # a finding reports it

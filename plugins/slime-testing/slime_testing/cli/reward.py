@@ -1,4 +1,4 @@
-"""`slime reward try`: scores the samples of a file as a run would, and shows each verdict."""
+"""`slime reward try`: scores the samples of a file like a run, and prints each verdict."""
 
 import asyncio
 import json
@@ -25,7 +25,7 @@ SHOWN = 60
 
 
 class TryCommand(click.Command):
-    """Accepts settings of the reward, `--reward.NAME.KEY VALUE`, which click does not know."""
+    """Accepts settings of the reward, `--reward.NAME.KEY VALUE`, which are no click options."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Remove the reward's settings, and let click parse the rest."""
@@ -35,12 +35,14 @@ class TryCommand(click.Command):
 
 @click.command("try", cls=TryCommand)
 @click.argument("name")
-@click.option("--data", required=True, type=click.Path(path_type=Path), help="Samples, .jsonl or .parquet; FILE@[a:b].")
-@click.option("--prompt-key", default="prompt", show_default=True, help="Column of the prompt; may be absent.")
+@click.option(
+    "--data", required=True, type=click.Path(path_type=Path), help="Samples: .jsonl or .parquet, or FILE@[a:b]."
+)
+@click.option("--prompt-key", default="prompt", show_default=True, help="Column of the prompt; optional.")
 @click.option("--response-key", default="response", show_default=True, help="Column of the response.")
-@click.option("--label-key", help="Column of the gold answer.  [default: label, if there]")
-@click.option("--metadata-key", default="metadata", show_default=True, help="Column of a mapping; may be absent.")
-@click.option("--group-key", help="NAME is a group reward; rows of one value in this column are a group.")
+@click.option("--label-key", help="Column of the gold answer.  [default: label, if present]")
+@click.option("--metadata-key", default="metadata", show_default=True, help="Column of a mapping; optional.")
+@click.option("--group-key", help="For a group reward: column whose equal values form a group.")
 @click.option("--limit", type=click.IntRange(min=1), help="Score only the first rows.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--out", type=click.Path(path_type=Path), help="Write the rows with their scores to this .jsonl file.")
@@ -59,9 +61,9 @@ def try_command(
     as_json: bool,
     out: Path | None,
 ) -> int:
-    """Score the samples of a file with the reward NAME, without training; exit code 1 when a call failed.
+    """Score the samples of a file with the reward NAME, without training. Exit code 1 if a call fails.
 
-    Calls are isolated and limited as in a run. The files in samples/ of a run folder can be scored unchanged.
+    Calls have the isolation and limits of a run. Files in samples/ of a run folder can be scored unchanged.
 
     \b
     slime reward try math --data runs/first/samples/rollout_000003.parquet
@@ -97,7 +99,7 @@ def _find(catalog: Catalog, name: str, *, grouped: bool) -> RegisteredChoice:
     except UnknownName:
         if not any(name in (each.qualified, each.spec.name) for each in catalog.choices(other).values()):
             raise
-    advice = "leave --group-key out" if grouped else "say which rows are a group, --group-key COLUMN"
+    advice = "omit --group-key" if grouped else "add --group-key COLUMN, whose equal values form a group"
     raise ConfigError(f"{name!r} is a {other.replace('_', ' ')}: {advice}")
 
 
@@ -108,7 +110,7 @@ def _settings(registered: RegisteredChoice, name: str, given: Mapping[str, Json]
         for its_name, values in names.items() if isinstance(names, dict) else ():
             if its_role != role or its_name not in (name, registered.qualified, registered.spec.name):
                 flag = role.replace("_", "-")
-                raise ConfigError(f"--{its_role}.{its_name}.* has no effect here: write --{flag}.{name}.KEY VALUE")
+                raise ConfigError(f"--{its_role}.{its_name}.* has no effect here; write --{flag}.{name}.KEY VALUE")
             section.update(values if isinstance(values, dict) else {})
     return read_settings(role, name, registered.spec, section)
 
@@ -125,14 +127,15 @@ async def _score(trial: Trial, rows: list[SampleRow], *, quiet: bool) -> list[An
 def _show(answer: Answer) -> None:
     row = answer.row
     shown = last_of(row.sample.response, SHOWN)
-    said, colour = _said(answer)
-    click.echo(f"{row.number:5}  {click.style(printable(said), fg=colour)}  {click.style(shown, dim=True)}".rstrip())
+    verdict, colour = _describe(answer)
+    text = click.style(printable(verdict), fg=colour)
+    click.echo(f"{row.number:5}  {text}  {click.style(shown, dim=True)}".rstrip())
     if isinstance(answer.verdict, Unscored) and answer.verdict.detail:
         for line in (f"{row.where}:", *answer.verdict.detail.rstrip().splitlines()):
             click.echo(f"         {printable(line)}", err=True)
 
 
-def _said(answer: Answer) -> tuple[str, str | None]:
+def _describe(answer: Answer) -> tuple[str, str | None]:
     match answer.verdict:
         case Score(value=value, components=components):
             return "  ".join([f"{value:8.4f}", *(f"{name}={part:.4g}" for name, part in components.items())]), "green"

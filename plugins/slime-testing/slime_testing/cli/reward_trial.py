@@ -1,4 +1,4 @@
-"""The work of `slime reward try`: reads samples, scores them as a run would, and summarizes the verdicts."""
+"""Implements `slime reward try`: reads samples, scores them like a run, and summarizes the verdicts."""
 
 import asyncio
 import traceback
@@ -38,16 +38,16 @@ class Keys:
     response: str = "response"
     """A text; required."""
     label: str | None = None
-    """The gold answer. None: `label`, optional; a column given by name is required."""
+    """The gold answer. None: `label`, which is optional; a named column is required."""
     metadata: str = "metadata"
     """An object; optional."""
     group: str | None = None
-    """Rows with the same value form a group; None: each row is scored alone."""
+    """Rows with the same value form a group; None: each row is scored separately."""
 
 
 @dataclass(frozen=True, slots=True)
 class SampleRow:
-    """One row, and the sample made from it."""
+    """One row, and its sample."""
 
     number: int
     where: str
@@ -60,7 +60,7 @@ def read_sample_rows(path: Path, keys: Keys, limit: int | None) -> list[SampleRo
     """Read the first rows of a file.
 
     Raises:
-        RunFolderError: the file is a damaged shard.
+        RunFolderError: the file is a corrupt shard.
         DataError: see `read_rows`; or a key is missing, a value has the wrong type, or the file has no rows.
     """
     groups: dict[str, int] = {}
@@ -75,7 +75,7 @@ def read_sample_rows(path: Path, keys: Keys, limit: int | None) -> list[SampleRo
         sample = _sample(row, keys, group=place if keys.group else number - 1, index=index if keys.group else 0)
         rows.append(SampleRow(number, row.where, group, row.values, sample))
     if not rows:
-        raise DataError(f"{path} holds no rows")
+        raise DataError(f"{path} contains no rows")
     return rows
 
 
@@ -132,13 +132,13 @@ def _group(row: Row, keys: Keys) -> str:
 
 def _value(row: Row, key: str, flag: str) -> Json:
     if key not in row.values:
-        there = ", ".join(row.values) or "no keys at all"
-        raise DataError(f"{row.where}: no key {key!r}; the row has {there}: give {flag} one of these")
+        present = ", ".join(row.values) or "no keys"
+        raise DataError(f"{row.where}: no key {key!r}; the row has {present}. Set {flag} to one of these")
     return row.values[key]
 
 
 def grouped(rows: Sequence[SampleRow]) -> Iterator[list[SampleRow]]:
-    """The rows of each group; groups are ordered by their first row."""
+    """The rows of each group, in the order of the groups' first rows."""
     groups: dict[str, list[SampleRow]] = {}
     for row in rows:
         groups.setdefault(row.group, []).append(row)
@@ -146,9 +146,9 @@ def grouped(rows: Sequence[SampleRow]) -> Iterator[list[SampleRow]]:
 
 
 IN_FLIGHT = 256
-"""Most rows, or groups, scored at once; the spec's own limit applies too."""
+"""Most rows or groups that are scored concurrently; the spec's limit applies too."""
 ATTEMPTS = 2
-"""Attempts of a call with retryable failures, as in a run."""
+"""Most attempts of a call that fails with a retryable error, as in a run."""
 OURS = (Path(slime_core.__file__).parent, Path(slime_testing.__file__).parent)
 UNFINISHED = (Status.ABORTED, Status.FAILED)
 """Statuses of samples that a run does not score."""
@@ -166,7 +166,7 @@ class Trial:
     """A reward or a group reward, built as in a run.
 
     Raises:
-        PluginError: its factory and its spec disagree.
+        PluginError: its factory does not match its spec.
     """
 
     def __init__(self, registered: RegisteredChoice, settings: Settings, catalog: Catalog, name: str) -> None:
@@ -178,10 +178,10 @@ class Trial:
         self._plugin = registered.plugin
         self._grouped = isinstance(spec, GroupRewardSpec)
         self.calls = self._stats.calls(spec.role, name, registered.plugin)
-        """Duration and number of failures of calls."""
+        """Durations and failures of calls."""
 
     async def score(self, rows: Sequence[SampleRow]) -> AsyncIterator[Answer]:
-        """The verdicts, in the order of the rows; for a group reward, group by group.
+        """Verdicts in the order of the rows; for a group reward, group by group.
 
         Raises:
             PluginError: a worker process cannot build the plugin.
@@ -241,14 +241,14 @@ def _in_the_plugin(error: Exception) -> str:
 
 
 BINS = 10
-"""Most bars of the histogram; fewer different scores get a bar each."""
+"""Most bars of the histogram. If there are fewer distinct scores, each gets a bar."""
 BAR = 40
 """Length of the longest bar, in characters."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bin:
-    """One bar of the histogram: scores from `low` up to `high`; only the last bar includes `high`."""
+    """One bar of the histogram: scores from `low` to `high`; only the last bar includes `high`."""
 
     low: float
     high: float
@@ -286,7 +286,7 @@ class Summary:
         if self.not_applicable:
             yield f"  not applicable  {self.not_applicable}"
         if self.unfinished:
-            yield f"  unfinished      {self.unfinished}  aborted or failed: a run does not score them"
+            yield f"  unfinished      {self.unfinished}  aborted or failed samples, which a run does not score"
         if self.mean is not None:
             yield f"mean {self.mean:.4f}, standard deviation {self.std:.4f}"
         for name, value in self.components.items():
@@ -300,7 +300,7 @@ class Summary:
         if self.errors or self.timeouts:
             yield f"calls that failed: {self.errors} errors, {self.timeouts} timeouts"
         if self.blocked_s:
-            yield f"it blocked the event loop for {self.blocked_s:.1f} s: use `await`, or write it as a plain `def`"
+            yield f"it blocked the event loop for {self.blocked_s:.1f} s: use `await`, or write a plain `def`"
 
 
 def summarize(answers: Sequence[Answer], calls: CallStats) -> Summary:
@@ -321,7 +321,7 @@ def summarize(answers: Sequence[Answer], calls: CallStats) -> Summary:
         unfinished=verdicts.count(None),
         mean=fmean(values) if values else None,
         std=pstdev(values) if values else None,
-        components={name: fmean(those) for name, those in sorted(parts.items())},
+        components={name: fmean(numbers) for name, numbers in sorted(parts.items())},
         histogram=histogram(values),
         p50_s=percentile(seconds, 0.50) if seconds else None,
         p99_s=percentile(seconds, 0.99) if seconds else None,
@@ -332,7 +332,7 @@ def summarize(answers: Sequence[Answer], calls: CallStats) -> Summary:
 
 
 def histogram(values: Sequence[float]) -> list[Bin]:
-    """One bar per value if there are few values, else bars of equal width."""
+    """One bar per value if there are at most `BINS` distinct values, else bars of equal width."""
     counts = Counter(values)
     if len(counts) <= BINS:
         return [Bin(value, value, counts[value]) for value in sorted(counts)]

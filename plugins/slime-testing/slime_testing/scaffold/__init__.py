@@ -28,9 +28,9 @@ class Kind:
     key: str
     """Name of the role, or "run_hooks" or "rank_hooks"; also the folder of its templates."""
     summary: str
-    """Summary of the example, in one line without a full stop."""
+    """Summary of the example: one line without a full stop."""
     requires: tuple[str, ...] = ()
-    """Requirements in addition to slime-core; first-party packages without bounds."""
+    """Requirements in addition to slime-core; first-party packages have no bounds here."""
 
     @property
     def word(self) -> str:
@@ -41,20 +41,20 @@ class Kind:
 KINDS: Mapping[str, Kind] = {
     kind.word: kind
     for kind in (
-        Kind("data_source", "Sums to work out, made on the fly"),
-        Kind("generator", "Responses that must think again before they end"),
-        Kind("reward", "Share of the label's words that the response holds"),
-        Kind("group_reward", "1 for the answer that most of the group gives, else 0"),
-        Kind("group_filter", "Drop groups that are solved too often to teach anything"),
-        Kind("sample_filter", "Take overlong responses out of training"),
-        Kind("buffer", "Hand out the newest groups, and forget the oldest when full"),
-        Kind("buffer_filter", "The newest groups first, and stale ones never"),
-        Kind("reward_shaper", "A small price for every token of the response"),
-        Kind("batch_transform", "Train on the end of the response alone"),
+        Kind("data_source", "Addition problems, generated on the fly"),
+        Kind("generator", "Responses that are continued once after they end"),
+        Kind("reward", "Share of the label's words that the response contains"),
+        Kind("group_reward", "1 for the most frequent answer of the group, else 0"),
+        Kind("group_filter", "Drop groups with a mean reward that is too high"),
+        Kind("sample_filter", "Remove overlong responses from training"),
+        Kind("buffer", "Return the newest groups, and drop the oldest when full"),
+        Kind("buffer_filter", "Select the newest groups, and drop stale groups"),
+        Kind("reward_shaper", "Subtract a small penalty for every token of the response"),
+        Kind("batch_transform", "Train only on the end of the response"),
         Kind("advantage", "Rewards relative to the mean of the others in the group (RLOO)", requires=("slime-train",)),
         Kind("loss", "REINFORCE with a truncated importance weight", requires=("slime-train",)),
         Kind("correction", "Truncated importance sampling", requires=("slime-train",)),
-        Kind("engine", "A bigram policy, sampled in the driver itself"),
+        Kind("engine", "A bigram policy, sampled in the driver process"),
         Kind(
             "trainer",
             "Gradient descent on a bigram policy, on one rank",
@@ -62,27 +62,27 @@ KINDS: Mapping[str, Kind] = {
         ),
         Kind(
             "transport",
-            "Weights as a compressed file of each version, in the run folder",
+            "A compressed file of weights for each version, in the run folder",
             requires=("safetensors>=0.5", "torch>=2.9"),
         ),
-        Kind("launcher", "Workers as processes of this machine, each started from nothing"),
+        Kind("launcher", "Workers as new processes on this machine"),
         Kind("tracker", "Metrics as a CSV file in the run folder"),
-        Kind("check", "Room on the disk for checkpoints"),
+        Kind("check", "Free disk space for checkpoints"),
         Kind("run_hooks", "A line in a log file for every rollout"),
-        Kind("rank_hooks", "The share of each rank in the tokens of a step, logged"),
+        Kind("rank_hooks", "Log each rank's share of the tokens of a step"),
     )
 }
-"""Kinds that `slime plugins new` writes, by `word`, in the order in which a sample passes them."""
+"""Kinds that `slime plugins new` can write, by `word`, in the order in which a run uses them."""
 
 
 LONGEST = 40
-"""Most characters of a name, so that generated lines stay under 120."""
+"""Most characters of a name, so that generated lines have at most 120."""
 _PATTERN = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """A kind and a validated name; `slime-reward-x` and `reward-x` mean `x`."""
+    """A kind and a validated name; `slime-reward-x` and `reward-x` are read as `x`."""
 
     kind: Kind
     """Kind of the plugin."""
@@ -143,17 +143,17 @@ CORE = "slime-core"
 
 
 def constraints() -> str:
-    """One pip constraint for slime-core and each first-party plugin; an invalid URL if the origin is unknown."""
+    """A pip constraint for slime-core and each first-party plugin, with an invalid URL if the origin is unknown."""
     return "".join(f"{line}\n" for name in (CORE, *first_party()) for line in _line(name))
 
 
-def beside_core() -> str:
-    """Arguments for pip that keep this environment's slime-core while it installs another package."""
+def keep_core_arguments() -> str:
+    """Arguments of `pip install` that keep this environment's slime-core."""
     found = distribution(CORE)
-    told = _told(found)
-    if _part(told, "dir_info").get("editable"):  # a constraint would replace it by a copy
-        return f"-e {shlex.quote(unquote(urlsplit(str(told['url'])).path))}"
-    return "-c slime.txt" if told else f"{CORE}=={found.version}"
+    direct_url = _direct_url(found)
+    if _part(direct_url, "dir_info").get("editable"):  # a constraint would replace it by a copy
+        return f"-e {shlex.quote(unquote(urlsplit(str(direct_url['url'])).path))}"
+    return "-c slime.txt" if direct_url else f"{CORE}=={found.version}"
 
 
 def _line(name: str) -> Iterator[str]:
@@ -161,26 +161,26 @@ def _line(name: str) -> Iterator[str]:
         found = distribution(name)
     except PackageNotFoundError:
         return
-    told = _told(found)
-    url = str(told.get("url", ""))
-    if vcs := _part(told, "vcs_info"):
+    direct_url = _direct_url(found)
+    url = str(direct_url.get("url", ""))
+    if vcs := _part(direct_url, "vcs_info"):
         yield f"{name} @ {vcs['vcs']}+{url}@{vcs['commit_id']}"
     elif url:
-        sums = _part(_part(told, "archive_info"), "hashes")
+        sums = _part(_part(direct_url, "archive_info"), "hashes")
         yield f"{name} @ {url}" + "".join(f"#{kind}={value}" for kind, value in sums.items() if kind == "sha256")
     else:  # without a URL, pip would use an index
-        yield f"# Write here where {name} {found.version} came from: pip did not record it."
+        yield f"# Replace this URL by the origin of {name} {found.version}, which pip did not record."
         yield f"{name} @ https://address.invalid/{name.replace('-', '_')}-{found.version}-py3-none-any.whl"
 
 
-def _told(found: Distribution) -> dict[str, Json]:
+def _direct_url(found: Distribution) -> dict[str, Json]:
     text = found.read_text("direct_url.json")
-    told: dict[str, Json] = json.loads(text) if text else {}
-    return told
+    direct_url: dict[str, Json] = json.loads(text) if text else {}
+    return direct_url
 
 
-def _part(told: dict[str, Json], key: str) -> dict[str, Json]:
-    part = told.get(key)
+def _part(direct_url: dict[str, Json], key: str) -> dict[str, Json]:
+    part = direct_url.get(key)
     return part if isinstance(part, dict) else {}
 
 
@@ -188,7 +188,7 @@ _TEMPLATES = files("slime_testing.scaffold") / "templates"
 
 
 class License(enum.Enum):
-    """License that the author gives the plugin."""
+    """License of the new plugin."""
 
     APACHE_2_0 = "Apache-2.0"
     """License of slime-core."""
@@ -197,7 +197,7 @@ class License(enum.Enum):
 
 
 def render(names: Names, license_: License) -> dict[str, str]:
-    """Text of each file of the package, by its path inside it."""
+    """Text of each file of the package, by its path in the package's folder."""
     words = _words(names, license_)
     own = names.kind.key
     words["class_name"] = _unused(names, own)
@@ -234,7 +234,7 @@ def write_package(texts: Mapping[str, str], folder: Path, *, force: bool = False
     try:
         if not force and (there := sorted(_names_in(folder))):
             shown = ", ".join(there[:5]) + (", …" if len(there) > 5 else "")
-            raise ConfigError(f"{folder} is there already, with {shown}: another name, or --force to write over it")
+            raise ConfigError(f"{folder} already exists, with {shown}: use another name, or --force to overwrite files")
         for path, text in texts.items():
             target = folder / path
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -290,4 +290,4 @@ def _fill(source: str, words: Mapping[str, str]) -> str:
     return Template(template).substitute(words)
 
 
-__all__ = ["KINDS", "Kind", "License", "Names", "beside_core", "render", "write_package"]
+__all__ = ["KINDS", "Kind", "License", "Names", "keep_core_arguments", "render", "write_package"]

@@ -1,6 +1,6 @@
-"""Small ragged batches with groups, for the contracts of tensor roles.
+"""Small batches with samples of different lengths, for contracts of roles that compute with torch.
 
-torch is imported when a check runs; without torch, the check is skipped.
+torch is imported when a check runs. Without torch, the check is skipped.
 """
 
 import importlib
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import torch
 
 LENGTHS: tuple[int, ...] = (3, 1, 4, 2, 5)
-"""Response tokens of each sample."""
+"""Number of response tokens of each sample."""
 GROUPS: tuple[int, ...] = (0, 0, 0, 1, 1)
 """Group of each sample."""
 REWARDS: tuple[float, ...] = (0.0, 1.0, 0.5, 1.0, 0.0)
@@ -23,10 +23,10 @@ REWARDS: tuple[float, ...] = (0.0, 1.0, 0.5, 1.0, 0.0)
 
 
 def need_torch(*, and_train: bool = False) -> None:
-    """Skip the running check if torch is not installed; "not run" also skips the checks that need it.
+    """Skip the running check, and the checks that need it, if torch is not installed.
 
     Args:
-        and_train: whether slime-train is needed as well.
+        and_train: whether slime-train is needed too.
 
     Raises:
         SkipTest: a package is missing.
@@ -49,9 +49,9 @@ def advantage_input(
     reward_keys: Sequence[str] = (),
     token_columns: Sequence[str] = (),
 ) -> AdvantageInput:
-    """Samples of several lengths in several groups; all values are equal; every reward part equals the reward.
+    """Samples of several lengths in two groups; every reward column equals the reward, and token columns are 0.
 
-    `masked` masks the first token of each sample; token columns are 0.
+    `masked` masks the first token of each sample.
     """
     import torch
 
@@ -76,7 +76,7 @@ def advantage_input(
 def loss_input(
     samples: tuple[int, ...] = tuple(range(len(LENGTHS))), *, drift: float = 0.25, advantage: float | None = None
 ) -> LossInput:
-    """Some of the five samples, log-probs moved by `drift`, alternating in sign; `log_probs_T` has a gradient."""
+    """Some of the five samples; log-probs differ from the old ones by `drift`, with alternating sign."""
     import torch
 
     tokens = _tokens_of(samples)
@@ -98,7 +98,7 @@ def loss_input(
 
 
 def correction_input(samples: tuple[int, ...] = tuple(range(len(LENGTHS))), *, drift: float = 0.25) -> CorrectionInput:
-    """The same tokens for a correction."""
+    """The same samples for a correction."""
     batch = loss_input(samples, drift=drift)
     return CorrectionInput(
         log_probs_T=batch.log_probs_T.detach(),
@@ -109,7 +109,7 @@ def correction_input(samples: tuple[int, ...] = tuple(range(len(LENGTHS))), *, d
 
 
 def finite(value: "torch.Tensor") -> bool:
-    """Whether it contains neither NaN nor infinity."""
+    """Whether the tensor contains neither NaN nor infinity."""
     import torch
 
     return bool(torch.isfinite(value).all())

@@ -1,14 +1,14 @@
-"""TrainerContract: the requirements on every trainer's ranks, TRN-001 to TRN-013, with a tiny model.
+"""TrainerContract: the requirements on the ranks of every trainer, TRN-001 to TRN-013, with a tiny model.
 
-The first nine checks use one rank in this process, the others several ranks in separate processes.
+TRN-001 to TRN-009 use one rank in this process, the others several ranks in separate processes.
 
 Example:
 
     class TestMine(TrainerContract):
         choice = "slime-trainer-mine/mine"
         settings = {"ranks": 1}
-        several = {"ranks": 2}              # settings of several ranks
-        elsewhere = {"ranks": 1}            # settings of ranks that load the others' checkpoint
+        multi_rank_settings = {"ranks": 2}        # for checks with several ranks
+        other_layout_settings = {"ranks": 1}      # for ranks that load a checkpoint of several ranks
 """
 
 import asyncio
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
 TARGET = "slime_testing.tensors.told_host:ToldHost"
 LIMIT_S = 200.0
-"""Seconds that ranks may take to start, and to answer a call."""
+"""Seconds within which ranks must start, and return from a call."""
 ResultT = TypeVar("ResultT")
 
 
@@ -69,7 +69,7 @@ def ranks(
     """The result of `play` with a group of ranks in local processes.
 
     Raises:
-        WorkerError: a rank could not be built, raised, died or did not answer.
+        WorkerError: a rank could not be built, raised, died or timed out.
     """
 
     async def run(scratch: Path) -> ResultT:
@@ -87,12 +87,12 @@ def ranks(
 
 
 async def call(group: WorkerGroup, method: str, arguments: Sequence[object] | None = None) -> list[object]:
-    """Call every rank, within the kit's time limit."""
+    """Call a method on every rank, within the kit's time limit."""
     return await group.call(method, arguments, timeout_s=LIMIT_S)
 
 
 def _make(role: str, name: str, **settings: object) -> object:
-    raise LookupError(f"the kit's launcher makes no {role} {name!r}")
+    raise LookupError(f"the contract kit's launcher cannot build {role} {name!r}")
 
 
 def _preload(registered: RegisteredChoice) -> tuple[str, ...]:
@@ -103,25 +103,25 @@ Numbers = dict[str, list[float]]
 METHODS = ("weight_slots", "train_step", "weights", "save", "load")
 PICKLES = (".pt", ".pth", ".bin", ".pkl", ".pickle")
 OPTIM = Optim(1e-3, 0, "constant", 0.0, 0.9, 0.95, 1e-8, 0.0, 1.0, train_steps=10)
-"""A positive learning rate without weight decay."""
+"""Optimizer settings with a positive learning rate and no weight decay."""
 
 
 class TrainerContract(RoleContract[TrainerSpec]):
-    """Inherit and name the trainer; `settings` are for one rank."""
+    """Contract of trainers: inherit it, and set `choice` and `settings` for one rank."""
 
     kind = TrainerSpec
     exact: ClassVar[bool] = True
-    """Whether a loaded rank continues bit for bit; False for kernels that add in random order."""
-    several: ClassVar[Mapping[str, object]] = {}
-    """Settings for several ranks, in addition to `settings`; empty if the defaults give several."""
-    elsewhere: ClassVar[Mapping[str, object] | None] = None
-    """Settings, in addition to `settings`, of another layout, which loads the checkpoint of `several`; None: no check.
-    `slime plugins check`, without an author, uses one rank, by the spec's `workers_key`."""
+    """Whether a resumed rank continues bit for bit. Set False for kernels that add in random order."""
+    multi_rank_settings: ClassVar[Mapping[str, object]] = {}
+    """Settings for several ranks, added to `settings`; empty if the default settings use several ranks."""
+    other_layout_settings: ClassVar[Mapping[str, object] | None] = None
+    """Settings, added to `settings`, of another layout that loads a checkpoint of several ranks; None: skip TRN-012.
+    `slime plugins check` then sets the spec's `workers_key` to 1."""
 
     def rank_setup(self) -> RankSetup:
-        """Setup of a rank: a Llama with 64 tokens, slime-train's advantage and loss, and weight decay 0.
+        """Setup of a rank, with a Llama with 64 tokens, slime-train's advantage and loss, and weight decay 0.
 
-        Override it for trainers of other models.
+        Override it for trainers that do not support this model.
         """
         catalog, choices = self._catalog(), {"advantage": "grpo", "loss": "policy_loss"}
         found = {role: catalog.find(role, f"slime-train/{name}") for role, name in choices.items()}
@@ -148,14 +148,17 @@ class TrainerContract(RoleContract[TrainerSpec]):
 
     @check("TRN-001")
     def test_the_factory_builds_a_rank(self) -> None:
-        """The core calls `factory(rank, world_size, setup)` in the rank's process, then these methods, plain `def`."""
+        """The core calls `factory(rank, world_size, setup)` in the rank's process, and then the rank's methods.
+
+        These are plain `def`: `weight_slots`, `train_step`, `weights`, `save` and `load`.
+        """
         rank: object = self._rank()
         missing = [name for name in METHODS if not callable(getattr(rank, name, None))]
-        require(not missing, f"{type(rank).__name__} has no {', '.join(missing)}")
+        require(not missing, f"{type(rank).__name__} has no method {', '.join(missing)}")
 
     @check("TRN-002", needs=("TRN-001",))
     def test_the_slots_describe_the_weights(self) -> None:
-        """`weight_slots` lists the weights for engines: `weights` yields each slot once, with its shape and dtype."""
+        """`weight_slots` lists the weights for engines. `weights` yields each one once, with its shape and dtype."""
         from slime_train.rank_host import checked_buckets
 
         rank = self._rank()
@@ -165,24 +168,25 @@ class TrainerContract(RoleContract[TrainerSpec]):
 
     @check("TRN-003", needs=("TRN-001",))
     def test_a_step_changes_the_weights_and_returns_metrics(self) -> None:
-        """`train_step` applies one optimizer step, and reports sums over the computed tokens, and scalars.
+        """`train_step` applies one optimizer step, and returns scalars and metrics summed over the trained tokens.
 
-        Buffers learn from its `scores`: the mean absolute advantage of each of the rank's groups, by `group_index_S`.
+        Its `scores`, for buffers, are the mean absolute advantages of the rank's groups, by `group_index_S`.
         """
         rank = self._rank()
         before = _copied(rank)
         result = self._step(rank, batch())
-        require(not all(equal(one, other) for one, other in zip(before, _copied(rank), strict=True)), "nothing changed")
+        same = all(equal(one, other) for one, other in zip(before, _copied(rank), strict=True))
+        require(not same, "train_step() changed no weight")
         for name, value in {**result.metrics, **result.scalars}.items():
-            require(math.isfinite(value), f"{name} is {value}")
-        wanted = sum(batch().loss_mask_T)
-        require(0 < result.tokens <= wanted, f"it reports {result.tokens} tokens of {wanted} trained ones")
+            require(math.isfinite(value), f"metric {name} is {value}; expected a finite number")
+        most = sum(batch().loss_mask_T)
+        require(0 < result.tokens <= most, f"it reports {result.tokens} trained tokens; expected 1 to {most}")
 
     @check("TRN-004", needs=("TRN-003",))
     def test_a_resumed_rank_continues_exactly(self) -> None:
-        """Save weights, moments, schedule and step count: a resumed run must equal an uninterrupted one.
+        """A resumed run must equal an uninterrupted one. Save weights, moments, learning rate schedule and step count.
 
-        Files that are written later (`SavesAsync`) must have the state at `save`, without any later step.
+        Files that are written in the background (`SavesAsync`) must contain the state at `save`, without later steps.
         """
         one, other = self._rank(), self._rank()
         self._step(one, batch())
@@ -194,11 +198,11 @@ class TrainerContract(RoleContract[TrainerSpec]):
             self._step(other, batch())
         for (name, mine), (_, theirs) in zip(one.weights(), other.weights(), strict=True):
             same = bool((mine == theirs).all()) if self.exact else equal(mine, theirs)
-            require(same, f"after save, load and one step {name} is not as without the interruption")
+            require(same, f"after save(), load() and one step, {name} differs from an uninterrupted rank")
 
     @check("TRN-005", needs=("TRN-003",))
     def test_non_finite_values_stop_before_the_weights_change(self) -> None:
-        """Raise `NonFiniteError`, or name the role at fault, before the optimizer step: NaN weights end a run."""
+        """NaN weights end a run. Before the optimizer step, raise `NonFiniteError` or `ContractError` on NaN."""
         rank = self._rank()
         before = _copied(rank)
         poisoned = replace(batch(), rewards_S=array("d", [math.nan, 1.0, 0.0, 0.0]))
@@ -207,61 +211,63 @@ class TrainerContract(RoleContract[TrainerSpec]):
         except (NonFiniteError, ContractError):
             pass
         else:
-            raise AssertionError("a reward of NaN went through; expected NonFiniteError")
+            raise AssertionError("train_step() accepted a reward of NaN; expected a NonFiniteError")
         after = _copied(rank)
-        require(all(finite(each) for each in after), "the weights are not finite any more")
-        require(all(equal(one, other) for one, other in zip(before, after, strict=True)), "the weights changed")
+        require(all(finite(each) for each in after), "weights are not finite after a reward of NaN")
+        same = all(equal(one, other) for one, other in zip(before, after, strict=True))
+        require(same, "weights changed before the error about a reward of NaN")
 
     @check("TRN-006", needs=("TRN-001",))
     def test_a_rank_can_have_no_samples(self) -> None:
-        """A step may have fewer groups than ranks: an empty share is a step with a zero gradient."""
+        """A step may have fewer groups than ranks. Handle an empty share as a step with a zero gradient."""
         result = self._step(self._rank(), empty_batch())
-        require(result.tokens == 0, f"it reports {result.tokens} tokens of an empty share")
+        require(result.tokens == 0, f"it reports {result.tokens} trained tokens for an empty share; expected 0")
 
     @check("TRN-007", needs=("TRN-003",))
     def test_masked_tokens_are_not_trained_on(self) -> None:
-        """The loss mask decides: if all are masked, the gradient is zero, and without decay no weight changes."""
+        """Train only on tokens with loss mask 1. With all tokens masked and no weight decay, no weight changes."""
         rank = self._rank()
         before = _copied(rank)
         masked = replace(batch(), loss_mask_T=array("b", [0] * len(batch().tokens_T)))
         self._step(rank, replace(masked, step_tokens=1, step_samples=1))
         same = all(equal(one, other) for one, other in zip(before, _copied(rank), strict=True))
-        require(same, "a step without a single trained token changed the weights")
+        require(same, "a step in which all tokens are masked changed the weights")
 
     @check("TRN-009", needs=("TRN-001",))
     def test_it_saves_a_hugging_face_model(self) -> None:
-        """A checkpoint's `hf/` is a Hugging Face model: config.json and safetensors, no pickle."""
+        """A checkpoint contains a Hugging Face model in `hf/`: config.json and safetensors files, no pickle."""
         with tempfile.TemporaryDirectory() as folder:
             rank = self._rank()
             rank.save(Path(folder))
             _finish_save(rank)
             names = sorted(str(path.relative_to(folder)) for path in Path(folder).rglob("*") if path.is_file())
-        require("hf/config.json" in names, f"there is no hf/config.json among {', '.join(names) or 'nothing'}")
-        require(
-            any(name.startswith("hf/") and name.endswith(".safetensors") for name in names), "no safetensors in hf/"
-        )
+        listed = ", ".join(names) or "nothing"
+        require("hf/config.json" in names, f"save() wrote no hf/config.json, but {listed}")
+        tensors = any(name.startswith("hf/") and name.endswith(".safetensors") for name in names)
+        require(tensors, f"save() wrote no .safetensors file to hf/, but {listed}")
         pickled = [name for name in names if name.startswith("hf/") and name.endswith(PICKLES)]
-        require(not pickled, f"pickle can run code when others read it: {', '.join(pickled)}")
+        require(not pickled, f"save() wrote pickle files, which can run code when they are read: {', '.join(pickled)}")
 
     @check("TRN-010", needs=("TRN-003",))
     def test_ranks_of_one_share_report_the_same_totals(self) -> None:
-        """Ranks that train on one share each report its totals: add them up, or send them, before returning."""
+        """Ranks that train on the same share all return its totals. Add them up over these ranks first."""
         shares, batches = self._shares()
-        told = self._run(lambda group: call(group, "attempt", shares.per_rank(batches)))
+        returned = self._run(lambda group: call(group, "attempt", shares.per_rank(batches)))
         groups = shares.per_rank([set(each.group_index_S) for each in batches])
         results = [
             check_step_result(result, plugin=self.registered.plugin, rank=rank, groups=own)
-            for rank, (result, own) in enumerate(zip(told, groups, strict=True))
+            for rank, (result, own) in enumerate(zip(returned, groups, strict=True))
         ]
         reported = shares.merged(results)
         for result in reported:
-            require(result.scalars == reported[0].scalars, f"ranks have scalars {[each.scalars for each in reported]}")
-        tokens = sum(result.tokens for result in reported)
-        require(0 < tokens <= batches[0].step_tokens, f"{tokens} of {batches[0].step_tokens} trained tokens reported")
+            scalars = [each.scalars for each in reported]
+            require(result.scalars == scalars[0], f"ranks return different scalars: {scalars}")
+        tokens, most = sum(result.tokens for result in reported), batches[0].step_tokens
+        require(0 < tokens <= most, f"the shares report {tokens} trained tokens; expected 1 to {most}")
 
     @check("TRN-011", needs=("TRN-010",))
     def test_every_rank_can_iterate_the_weights(self) -> None:
-        """Every rank iterates `weights` to its end, since it may gather; rank 0 yields every slot completely."""
+        """Every rank iterates `weights` to the end, since it may gather weights. Rank 0 yields every slot, whole."""
         shares, batches = self._shares()
 
         async def play(group: WorkerGroup) -> tuple[object, object, object]:
@@ -271,15 +277,18 @@ class TrainerContract(RoleContract[TrainerSpec]):
 
         before, after, sizes = self._run(play)
         found = {name: len(values) for name, values in cast(Numbers, after).items()}
-        require(found == sizes, f"rank 0 yields {found}; its slots are {sizes}")
-        require(before != after, "a step of several ranks changed nothing")
+        require(found == sizes, f"rank 0 yields weights of sizes {found}; its slots have sizes {sizes}")
+        require(before != after, "a step of several ranks changed no weight")
 
     @check("TRN-012", needs=("TRN-011",))
     def test_another_layout_can_load_the_checkpoint(self) -> None:
-        """A run may move to other machines: the layout `elsewhere` continues from a checkpoint of `several` ranks."""
+        """A run may continue on other machines. Ranks in another layout must load a checkpoint of several ranks.
+
+        Set the other layout in `other_layout_settings`.
+        """
         shares, batches = self._shares()
-        if (other := self._elsewhere()) is None:
-            raise SkipTest("the contract names no other layout in `elsewhere`")
+        if (other := self._other_layout()) is None:
+            raise SkipTest("the contract does not set `other_layout_settings`")
         with tempfile.TemporaryDirectory(prefix="slime-kit-") as folder:
 
             async def save(group: WorkerGroup) -> object:
@@ -293,48 +302,48 @@ class TrainerContract(RoleContract[TrainerSpec]):
                 return (await call(group, "numbers"))[0]
 
             saved, loaded = cast(Numbers, self._run(save)), cast(Numbers, self._run(load, other))
-        require(saved.keys() == loaded.keys(), f"it saved {sorted(saved)} and loaded {sorted(loaded)}")
+        require(saved.keys() == loaded.keys(), f"it saved {sorted(saved)}, but loaded {sorted(loaded)}")
         for name, values in saved.items():
             pairs = zip(values, loaded[name], strict=True)
             near = all(math.isclose(one, other, rel_tol=1e-6, abs_tol=1e-7) for one, other in pairs)
-            require(near, f"{name} is not as it was saved")
+            require(near, f"{name} differs between the saved and the loaded model")
 
     @check("TRN-013", needs=("TRN-011",))
     def test_non_finite_values_on_one_rank_stop_every_rank(self) -> None:
-        """If only one rank raises, others wait, or have other weights: see `fail_on_all_ranks`."""
+        """If one rank raises alone, the others hang or diverge. Raise on all ranks: see `fail_on_all_ranks`."""
         shares, (first, *others) = self._shares()
         nan = array("f", [math.nan] * len(first.tokens_T))
         poisoned = [replace(first, rollout_log_probs_T=nan), *others]
 
         async def play(group: WorkerGroup) -> tuple[list[object], object, object]:
             before = (await call(group, "numbers"))[0]
-            told = await call(group, "attempt", shares.per_rank(poisoned))
-            return told, before, (await call(group, "numbers"))[0]
+            outcomes = await call(group, "attempt", shares.per_rank(poisoned))
+            return outcomes, before, (await call(group, "numbers"))[0]
 
-        told, before, after = self._run(play)
-        for rank, each in enumerate(told):
-            require(isinstance(each, str), f"rank {rank} went on where share 0 has log-probs of NaN")
-        require(before == after, "the weights changed")
+        outcomes, before, after = self._run(play)
+        for rank, outcome in enumerate(outcomes):
+            require(isinstance(outcome, str), f"rank {rank} raised no error, although share 0 has log-probs of NaN")
+        require(before == after, "weights changed, although share 0 has log-probs of NaN")
 
     def _with(self, settings: Mapping[str, object]) -> Settings:
         return self.spec.model.model_validate({**self.settings, **settings})
 
-    def _elsewhere(self) -> Settings | None:
+    def _other_layout(self) -> Settings | None:
         key = self.spec.workers_key
-        if self.elsewhere is None and self.automatic and key:
+        if self.other_layout_settings is None and self.automatic and key:
             return self._with({key: 1})
-        return None if self.elsewhere is None else self._with(self.elsewhere)
+        return None if self.other_layout_settings is None else self._with(self.other_layout_settings)
 
     def _shares(self) -> tuple[Shares, list[TrainBatch]]:
-        found = Shares(self.spec.share_of_ranks(self._with(self.several)), self.registered.plugin)
+        found = Shares(self.spec.share_of_ranks(self._with(self.multi_rank_settings)), self.registered.plugin)
         if len(found.share_of_rank) < 2:
-            raise SkipTest("the spec says one rank with these settings: name settings of several in `several`")
+            raise SkipTest("these settings use one rank; set settings of several ranks in `multi_rank_settings`")
         return found, [self._with_fields(each) for each in shares_of(found.count)]
 
     def _run(self, play: Callable[[WorkerGroup], Awaitable[ResultT]], settings: Settings | None = None) -> ResultT:
         if self.registered.qualified == NOWHERE:
-            raise SkipTest("ranks in processes find the trainer by name: let `choice` be one, or a module's variable")
-        settings = self._with(self.several) if settings is None else settings
+            raise SkipTest("rank processes must find the trainer: set `choice` to a name, or use a module variable")
+        settings = self._with(self.multi_rank_settings) if settings is None else settings
         setup = replace(self.rank_setup(), settings=settings)
         return ranks(self.registered, setup, self.spec.world_size(settings), play)
 
@@ -345,7 +354,7 @@ class TrainerContract(RoleContract[TrainerSpec]):
         except (ConfigError, ModelError) as error:
             if not self.automatic:
                 raise
-            raise SkipTest(f"needs the author's `rank_setup`: the kit's own model is refused: {error}") from None
+            raise SkipTest(f"needs the author's `rank_setup`: it does not support the kit's model: {error}") from None
 
     def _step(self, rank: TrainerRank, share: TrainBatch) -> StepResult:
         result, groups = self._answer(rank, share), set(share.group_index_S)
@@ -363,7 +372,7 @@ class TrainerContract(RoleContract[TrainerSpec]):
 
 
 def batch() -> TrainBatch:
-    """Two groups of two samples, one prompt each, ids below 16."""
+    """Two groups of two samples, with one prompt per group and token ids below 16."""
     return TrainBatch(
         prompts_P=((3, 4, 5), (6, 7)),
         prompt_index_S=array("i", [0, 0, 1, 1]),
@@ -381,7 +390,7 @@ def batch() -> TrainBatch:
 
 
 def shares_of(count: int) -> list[TrainBatch]:
-    """That batch as one of several shares of a step, each with different tokens."""
+    """Shares of a step: `batch()` several times, with different tokens."""
     one = batch()
     return [
         replace(
@@ -404,7 +413,7 @@ def empty_batch() -> TrainBatch:
 
 def _finish_save(rank: TrainerRank) -> None:
     if isinstance(rank, SavesAsync):
-        require(rank.finish_save(wait=True), "finish_save(wait=True) returned before the files stand")
+        require(rank.finish_save(wait=True), "finish_save(wait=True) returned before the files were written")
 
 
 def _copied(rank: TrainerRank) -> "list[torch.Tensor]":

@@ -1,4 +1,4 @@
-"""TransportContract: the requirements on every transport, TRP-001 to TRP-008; ranks and workers are threads here.
+"""TransportContract: the requirements on every transport, TRP-001 to TRP-008. Ranks and workers are threads.
 
 Example:
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 RANKS, ENGINES, WORKERS = 2, 2, 2
 Place: TypeAlias = tuple[int, int]
-"""Numbers of an engine and of its worker."""
+"""Number of an engine, and number of its worker."""
 
 
 @dataclass
@@ -51,9 +51,9 @@ class Outcome:
     """Result of a publication."""
 
     sent: dict[int, BaseException | None] = field(default_factory=dict)
-    """The error of each rank's `send`; None: success."""
+    """The error of each rank's `send`; None: it succeeded."""
     read: "dict[Place, Weights | BaseException]" = field(default_factory=dict)
-    """The weights that each receiver read, or its error."""
+    """What each receiver read: weights or an error."""
 
 
 class Ends:
@@ -68,7 +68,7 @@ class Ends:
 
     def __enter__(self) -> "Ends":
         if not self._spec.brings_receiver:
-            raise SkipTest("it brings no receiver: an engine of its own reads it")
+            raise SkipTest("it has no receiver: only its engine reads the weights")
         self._folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
         try:
             self._open()
@@ -98,28 +98,28 @@ class Ends:
         return cast(WeightChannel, ForkingPickler.loads(ForkingPickler.dumps(self._channel)))
 
     def publish(self, version: int, of_ranks: "Sequence[Weights]", *, hold: bool = False) -> "dict[Place, Weights]":
-        """The weights of a version that each worker reads; `hold` keeps lasting tensors without copying them.
+        """Send a version; returns the weights that each worker reads. `hold` does not copy lasting tensors.
 
         Raises:
             AssertionError: a sender or receiver raised, or exceeded the time limit.
         """
         outcome = self.try_publish(version, [iter(weights.items()) for weights in of_ranks], hold=hold)
-        return self._good(outcome)
+        return self._weights(outcome)
 
     def try_publish(self, version: int, of_ranks: "Sequence[Buckets]", *, hold: bool = False) -> Outcome:
-        """The same, with errors in the result."""
+        """Like `publish`, but return errors in the result."""
         return self._move(version, of_ranks, list(self._receivers), hold)
 
     def late(self, engine: int, version: int, weights: "Weights") -> "dict[Place, Weights]":
-        """Weights read by a restarted engine's workers after this version was sent; raises like `publish`."""
+        """Weights that workers of a restarted engine read after this version was sent; raises like `publish`."""
         places = [place for place in self._receivers if place[0] == engine]
         for place in places:
             self._receivers[place].close()
             self._receivers[place] = self._arrived().receiver(*place)
         sends = [] if self._channel.late_readers else [iter(weights.items()) for _ in range(RANKS)]
-        return self._good(self._move(version, sends, places, hold=False))
+        return self._weights(self._move(version, sends, places, hold=False))
 
-    def _good(self, outcome: Outcome) -> "dict[Place, Weights]":
+    def _weights(self, outcome: Outcome) -> "dict[Place, Weights]":
         for rank, error in outcome.sent.items():
             if error is not None:
                 raise AssertionError(f"send() of rank {rank} ended with {error!r:.200}") from error
@@ -134,17 +134,17 @@ class Ends:
         outcome, engines = Outcome(), sorted({engine for engine, _ in places})
 
         def send(rank: int, buckets: "Buckets") -> None:
-            outcome.sent[rank] = TimeoutError(f"no end within {self._limit_s:g} s")
+            outcome.sent[rank] = TimeoutError(f"it took longer than limit_s = {self._limit_s:g} s")
             try:
                 self._senders[rank].send(version, buckets, engines)
-                for _ in buckets:  # like the core
+                for _ in buckets:  # the core also iterates the remaining buckets
                     pass
                 outcome.sent[rank] = None
             except Exception as error:
                 outcome.sent[rank] = error
 
         def read(place: Place) -> None:
-            outcome.read[place] = TimeoutError(f"no end within {self._limit_s:g} s")
+            outcome.read[place] = TimeoutError(f"it took longer than limit_s = {self._limit_s:g} s")
             receiver = self._receivers[place]
             try:
                 found = receiver.read(version)
@@ -155,8 +155,8 @@ class Ends:
 
         sends = [threading.Thread(target=send, args=each, daemon=True) for each in enumerate(of_ranks)]
         reads = [threading.Thread(target=read, args=(place,), daemon=True) for place in places]
-        for together in ([*sends, *reads],) if self._spec.rendezvous else (sends, reads):
-            _run(together, self._limit_s)
+        for concurrent in ([*sends, *reads],) if self._spec.rendezvous else (sends, reads):
+            _run(concurrent, self._limit_s)
         return outcome
 
 
@@ -179,7 +179,10 @@ SLOTS = (
 
 
 class TransportContract(RoleContract[TransportSpec]):
-    """Inherit and name the transport. It gets an empty `scratch`, two engines with two workers each, and two ranks."""
+    """Contract of transports: inherit it and set `choice`. The transport serves two ranks and two engines.
+
+    Each engine has two workers. `scratch` is an empty folder.
+    """
 
     kind = TransportSpec
     limit_s: ClassVar[float] = 30.0
@@ -187,7 +190,7 @@ class TransportContract(RoleContract[TransportSpec]):
 
     @check("TRP-001")
     def test_the_factory_builds_a_transport(self) -> None:
-        """`open(slots)` and `close()` are `async def`; `close` may come without `open`, and twice."""
+        """`open(slots)` and `close()` are `async def`. The core may call `close` without `open`, and twice."""
 
         async def twice(built: Transport) -> None:
             await built.close()
@@ -201,7 +204,7 @@ class TransportContract(RoleContract[TransportSpec]):
 
     @check("TRP-002", needs=("TRP-001",))
     def test_the_channel_can_be_pickled(self) -> None:
-        """The channel is pickled for ranks and engines, which open their ends: use plain data, with the slots."""
+        """The core sends the channel to ranks and engines, which open it. It consists of plain data and the slots."""
         need_torch()
         with tempfile.TemporaryDirectory() as scratch:
             built = self._build(Path(scratch))
@@ -209,14 +212,14 @@ class TransportContract(RoleContract[TransportSpec]):
             require(isinstance(channel, WeightChannel), f"open() returned {channel!r:.80}; expected a WeightChannel")
             arrived = ForkingPickler.loads(ForkingPickler.dumps(channel))
             asyncio.run(built.close())
-        require(arrived == channel, f"after pickling it is {arrived!r:.80}, and not equal to what it was")
-        require(tuple(arrived.slots) == SLOTS, "its slots are not those that it was opened for")
+        require(arrived == channel, f"after pickling, the channel is {arrived!r:.80}; expected {channel!r:.80}")
+        require(tuple(arrived.slots) == SLOTS, f"channel.slots is {arrived.slots!r:.80}; expected the slots of open()")
         late = arrived.late_readers
-        require(late or self.spec.rendezvous, "who cannot read late must wait with the sender: rendezvous=True")
+        require(late or self.spec.rendezvous, "late_readers is False, which requires TransportSpec(rendezvous=True)")
 
     @check("TRP-003", needs=("TRP-002",))
     def test_every_worker_receives_all_weights_by_name(self) -> None:
-        """Every worker of every engine reads each slot once, with its shape, its dtype and the sent bytes."""
+        """Every worker of every engine reads each slot once, with the shape, dtype and values that were sent."""
         with self._ends() as ends:
             sent = values(1)
             for place, read in ends.publish(1, [sent, sent]).items():
@@ -224,16 +227,16 @@ class TransportContract(RoleContract[TransportSpec]):
 
     @check("TRP-004", needs=("TRP-003",))
     def test_buckets_can_arrive_in_any_order(self) -> None:
-        """Pipeline stages yield in any order: assign buckets by name."""
+        """Pipeline stages yield weights in any order. Assign them to slots by name."""
         with self._ends() as ends:
             sent = values(2)
             backwards = dict(reversed(sent.items()))
             for read in ends.publish(1, [backwards, backwards]).values():
-                self._require_equal(read, sent, "sent backwards")
+                self._require_equal(read, sent, "sent in reverse order")
 
     @check("TRP-005", needs=("TRP-003",))
     def test_versions_share_no_memory(self) -> None:
-        """Lasting tensors do not change while the next version is sent: two versions share no memory."""
+        """With `keeps_tensors`, tensors that were read must not change while the next version is sent."""
         with self._ends() as ends:
             first, second, third = (values(number) for number in (1, 2, 3))
             held = ends.publish(0, [first, first], hold=True)
@@ -245,25 +248,32 @@ class TransportContract(RoleContract[TransportSpec]):
 
     @check("TRP-006", needs=("TRP-003",))
     def test_an_incomplete_version_is_not_delivered(self) -> None:
-        """A rank's buckets may end with an error: `send` raises it, no receiver gets the version, the next works."""
+        """If a rank's weights end with an error, `send` raises it, and no receiver gets the incomplete version.
+
+        The next version must arrive again.
+        """
 
         def broken() -> "Iterator[tuple[str, torch.Tensor]]":
             yield next(iter(values(2).items()))
-            raise Broken("the buckets ended with an error")
+            raise Broken("the contract kit lets the weights of rank 0 fail")
 
         with self._ends() as ends:
             sent, after = values(1), values(3)
             ends.publish(0, [sent, sent])
             outcome = ends.try_publish(1, [broken(), iter(sent.items())])
-            require(isinstance(outcome.sent[0], Broken), f"rank 0's send() ended with {outcome.sent[0]!r:.80}")
+            error = outcome.sent[0]
+            require(isinstance(error, Broken), f"send() of rank 0 ended with {error!r:.80}; expected the kit's error")
             got = [place for place, read in outcome.read.items() if not isinstance(read, BaseException)]
-            require(not got, f"{len(got)} of {len(outcome.read)} receivers were given a version that is not whole")
+            require(not got, f"{len(got)} of {len(outcome.read)} receivers read an incomplete version")
             for read in ends.publish(2, [after, after]).values():
-                self._require_equal(read, after, "the version after a broken one")
+                self._require_equal(read, after, "the version after an incomplete one")
 
     @check("TRP-007", needs=("TRP-003",))
     def test_a_restarted_engine_gets_the_latest_weights(self) -> None:
-        """A restarted engine opens a new receiver. It reads alone if `late_readers`; else the version is sent again."""
+        """A restarted engine opens a new receiver, and reads the last version.
+
+        With `late_readers` it reads without a sender; otherwise the ranks send the version again.
+        """
         with self._ends() as ends:
             sent = values(1)
             ends.publish(0, [sent, sent])
@@ -275,7 +285,7 @@ class TransportContract(RoleContract[TransportSpec]):
 
     @check("TRP-008", needs=("TRP-003",))
     def test_other_ranks_can_send_fewer_weights(self) -> None:
-        """Gathered buckets may be on rank 0 only: other ranks yield fewer or none, and their `send` succeeds."""
+        """Gathered weights may be on rank 0 only. Other ranks yield fewer weights or none, and `send` succeeds."""
         with self._ends() as ends:
             sent = values(1)
             for read in ends.publish(1, [sent, {}]).values():
@@ -298,15 +308,16 @@ class TransportContract(RoleContract[TransportSpec]):
     def _require_equal(
         self, read: "Mapping[str, torch.Tensor]", sent: "Mapping[str, torch.Tensor]", where: str
     ) -> None:
-        require(read.keys() == sent.keys(), f"{where}: got {sorted(read)}; expected {sorted(sent)}")
+        require(read.keys() == sent.keys(), f"{where}: it read {sorted(read)}; expected {sorted(sent)}")
         for name, tensor in sent.items():
             got = read[name]
             same = (got.dtype, got.shape) == (tensor.dtype, tensor.shape) and bool((got.cpu() == tensor).all())
-            require(same, f"{where}: {name} is not what was sent: {got.dtype} {tuple(got.shape)}")
+            shown = f"{got.dtype} {tuple(got.shape)}; sent was {tensor.dtype} {tuple(tensor.shape)}"
+            require(same, f"{where}: {name} has other values, shape or dtype than sent: {shown}")
 
 
 class Broken(Exception):
-    """Raised by a rank in the middle of its weights."""
+    """Raised by the kit in the middle of a rank's weights."""
 
 
 def values(number: int, slots: Sequence[WeightSlot] = SLOTS) -> "dict[str, torch.Tensor]":

@@ -12,5 +12,5 @@ class TestPackage(PluginPackageContract):
 
 class TestTrainer(TrainerContract):
     choice = "slime-trainer-halves/halves"
-    several: ClassVar[Mapping[str, object]] = {"replicas": 2, "pieces": 2}
-    elsewhere: ClassVar[Mapping[str, object] | None] = {"replicas": 2, "pieces": 1}
+    multi_rank_settings: ClassVar[Mapping[str, object]] = {"replicas": 2, "pieces": 2}
+    other_layout_settings: ClassVar[Mapping[str, object] | None] = {"replicas": 2, "pieces": 1}
