@@ -47,8 +47,8 @@ def test_it_writes_into_another_folder_which_is_made(slime: Slime, tmp_path: Pat
         (("rewards", "mine"), "no role 'rewards'. Did you mean 'reward'?"),
         (("reward", "Mine"), "such as 'mine'"),
         (("reward", "math"), "slime-reward-math 0.1.0 is already installed"),
-        (("reward", "random"), "reward 'random' is a choice of slime-reward-math: take another name"),
-        (("buffer", "fifo"), "buffer 'fifo' is a choice of slime-core: take another name"),
+        (("reward", "random"), "reward 'random' is a choice of slime-reward-math: use another name"),
+        (("buffer", "fifo"), "buffer 'fifo' is a choice of slime-core: use another name"),
     ],
 )
 def test_bad_input_writes_nothing(slime: Slime, tmp_path: Path, arguments: tuple[str, str], said: str) -> None:

@@ -83,4 +83,4 @@ def test_a_manager_finds_what_is_added_and_nothing_else(slime_plugins: PluginMan
     catalog = slime_plugins.add(str(path)).from_installed("slime-reward-math").catalog
     offered = {each.spec.name: each.plugin for each in catalog.choices("reward").values()}
     assert offered.pop("blocks") != "slime-reward-math"
-    assert set(offered.values()) == {"slime-core", "slime-reward-math"}
+    assert set(offered.values()) == {"slime-core", "slime-reward-math", "slime-train"}

@@ -156,4 +156,4 @@ def test_a_transport_that_brings_no_receiver_is_left_to_its_engine() -> None:
     by_status = {result.identity: result.status for result in Subject.report()}
     assert by_status["TRP-002"] is CheckStatus.PASSED
     assert by_status["TRP-003"] is CheckStatus.SKIPPED
-    assert sorted(Subject().beyond()) == [f"TRP-00{number}" for number in range(3, 9)]
+    assert sorted(Subject().inapplicable()) == [f"TRP-00{number}" for number in range(3, 9)]

@@ -32,7 +32,7 @@ from slime_local.model import GroupTokens, load_model
 from slime_local.rank import LocalRank
 from slime_local.request_queue import Flags, Turn
 from slime_local.settings import LocalTrainerSettings
-from slime_testing.tensors import elsewhere
+from slime_testing.tensors import second_device
 from slime_train.estimators.ppo import PpoSettings
 from tests.channels import opened, sent
 from tests.ranks import optim, rank_setup
@@ -45,9 +45,9 @@ PROMPTS = ([5, 6, 7], [5, 6, 9, 11])
 
 
 @pytest.fixture
-def elsewhere_alone() -> Iterator[str]:
+def only_second_device() -> Iterator[str]:
     """The device; what is made of nothing lies there until the test ends, if the test says so."""
-    with elsewhere.available() as name, torch.autograd.set_multithreading_enabled(False):
+    with second_device.available() as name, torch.autograd.set_multithreading_enabled(False):
         yield name
     torch.set_default_device(None)
 
@@ -88,7 +88,7 @@ def trained(device: str, setup: RankSetup, folder: Path) -> tuple[list[StepResul
 def test_training_on_a_device_equals_the_cpu(
     tiny_hf: Callable[..., Path],
     tmp_path: Path,
-    elsewhere_alone: str,
+    only_second_device: str,
     settings: dict[str, object],
     fields: dict[str, object],
 ) -> None:
@@ -100,7 +100,7 @@ def test_training_on_a_device_equals_the_cpu(
     folder = Path(tempfile.mkdtemp(dir=tmp_path))
     setup = rank_setup(model, folder, settings=settings, **fields)
     here = trained("cpu", setup, folder / "here")
-    there = trained(elsewhere_alone, setup, folder / "there")
+    there = trained(only_second_device, setup, folder / "there")
     assert there[0] == here[0]
     assert there[1].keys() == here[1].keys()
     for name, weights in here[1].items():
@@ -109,7 +109,7 @@ def test_training_on_a_device_equals_the_cpu(
 
 @pytest.mark.parametrize(("family", "bf16"), [("qwen3", False), ("qwen3", True), ("gpt2", False)])
 def test_decoding_on_a_device_equals_the_cpu(
-    tiny_hf: Callable[..., Path], tmp_path: Path, elsewhere_alone: str, family: str, bf16: bool
+    tiny_hf: Callable[..., Path], tmp_path: Path, only_second_device: str, family: str, bf16: bool
 ) -> None:
     model = tiny_hf(family, tie_word_embeddings=True)
     Flags.create(tmp_path / "flags", workers=1)
@@ -120,7 +120,7 @@ def test_decoding_on_a_device_equals_the_cpu(
     ]
     requests = {n: GenerateRequest(PROMPTS[n % 2], sampling[n % 3], seed=n) for n in range(8)}
     answers = []
-    for device in ("cpu", elsewhere_alone):
+    for device in ("cpu", only_second_device):
         worker = worker_of(model, tmp_path, eos_token_ids={2}, bf16=bf16, device=device)
         worker.load_checkpoint()
         decoded = worker.decode(Turn(requests)).ended
@@ -137,14 +137,14 @@ def test_decoding_on_a_device_equals_the_cpu(
 
 
 def test_device_engine_loads_published_weights(
-    tiny_hf: Callable[..., Path], tmp_path: Path, elsewhere_alone: str
+    tiny_hf: Callable[..., Path], tmp_path: Path, only_second_device: str
 ) -> None:
     model = tiny_hf("qwen3", tie_word_embeddings=True)
-    rank = on(elsewhere_alone, rank_setup(model, tmp_path))
+    rank = on(only_second_device, rank_setup(model, tmp_path))
     rank.train_step(batch())
     channel = sent(opened(tmp_path, rank.weight_slots()), 1, rank.weights())
     Flags.create(tmp_path / "flags", workers=1)
-    worker = worker_of(model, tmp_path, device=elsewhere_alone)
+    worker = worker_of(model, tmp_path, device=only_second_device)
     worker.load_weights((channel, 1))
     [answer] = worker.decode(Turn({0: GenerateRequest(PROMPTS[0], SamplingParams(5), seed=1)})).ended.values()
     assert isinstance(answer, GenerateOutput)

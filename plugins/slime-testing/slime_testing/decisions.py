@@ -142,7 +142,7 @@ _SHARED: Sequence[Callable[[Deciding], None]] = (
 
 
 def numbered(prefix: str, count: int) -> Callable[[type[ContractT]], type[ContractT]]:
-    """Decorator: add the first `count` shared checks, numbered from PREFIX-001, except those that the class defines."""
+    """Decorator: add the first `count` shared checks, numbered from PREFIX-001, unless the class defines them."""
 
     def add(contract: type[ContractT]) -> type[ContractT]:
         for number, method in enumerate(_SHARED[:count], 1):

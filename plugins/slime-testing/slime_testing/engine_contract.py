@@ -226,12 +226,12 @@ class EngineContract(SamplingChecks, StreamingChecks, ExtrasChecks):
         version = after.weight_version
         require(version == 0, f"load_weights(1) raised, but a later output has version {version}; expected 0")
         apart = abs(after.log_probs[0] - before.log_probs[0])
-        differs = f"load_weights(1) raised, but a later log-prob differs by {apart:g} from that of version 0"
+        differs = f"load_weights(1) raised, but a later log-prob differs by {apart:g} from version 0"
         require(apart < SAME_LOG_PROB, differs)
 
     @check("ENG-028", needs=("ENG-001", "ENG-013"))
     def test_an_abort_covers_requests_just_sent(self) -> None:
-        """`abort` applies to all earlier requests, even those that have not reached the server yet.
+        """`abort` applies to all earlier requests, even if a request has not reached the server yet.
 
         Repeat the abort until no request runs, or drop requests that are not sent yet.
         """

@@ -12,7 +12,7 @@ from models_and_steps import dealt, setup_of, steps_of, write_model
 
 from slime_core.errors import ConfigError
 from slime_core.roles import Choice, Critic, RankSetup, Reference, StepResult, TrainBatch
-from slime_testing.tensors import elsewhere
+from slime_testing.tensors import second_device
 from slime_train.estimators.ppo import PpoSettings
 from slime_trainer_megatron.rank import MegatronRank, use_device
 
@@ -21,13 +21,13 @@ PPO = Choice("advantage", "slime-train/ppo", "slime-train", PpoSettings())
 
 
 @pytest.fixture
-def elsewhere_alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def only_second_device(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """The device; what is made of nothing lies there until the test ends, if the test says so."""
-    elsewhere.register()
+    second_device.register()
     # A tensor that Python computes for cannot be pointed at another one's memory, as Megatron does between layers.
     monkeypatch.setattr("megatron.core.utils._kernel_make_viewless_tensor", lambda given, _: given.clone())
     with torch.autograd.set_multithreading_enabled(False):
-        yield elsewhere.NAME
+        yield second_device.NAME
     # Where something is computed again, torch enters the default device's context in itself, and would not leave it.
     entered = torch._GLOBAL_DEVICE_CONTEXT  # noqa: SLF001  # torch has no public name for it
     if (context := getattr(entered, "device_context", None)) is not None:
@@ -39,7 +39,7 @@ def elsewhere_alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 def on(device: str, setup: RankSetup) -> MegatronRank:
     """The device is there for who asks now: torch's checkpoints would ask it for a stream."""
     setup.settings.__dict__["device"] = device
-    with elsewhere.available():
+    with second_device.available():
         return MegatronRank(0, 1, setup)
 
 
@@ -71,7 +71,7 @@ def test_training_on_a_device_equals_the_cpu(
     settings: dict[str, object],
     fields: Mapping[str, object],
     tmp_path: Path,
-    elsewhere_alone: str,
+    only_second_device: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     changes = {"num_nextn_predict_layers": 1} if "mtp_num_layers" in settings else {}
@@ -86,7 +86,7 @@ def test_training_on_a_device_equals_the_cpu(
     here = trained("cpu", setup, tmp_path / "here", steps)
     # Megatron keeps one that is where the first loss was.
     monkeypatch.setattr("megatron.core.transformer.moe.moe_utils.MoEAuxLossAutoScaler.main_loss_backward_scale", None)
-    there = trained(elsewhere_alone, setup, tmp_path / "there", steps)
+    there = trained(only_second_device, setup, tmp_path / "there", steps)
     bf16 = "bf16" in fields
     for mine, theirs in zip(here[0], there[0], strict=True):
         compared = ["loss"] if bf16 else list(mine.metrics)

@@ -292,7 +292,7 @@ def test_an_error_names_the_line_of_the_plugin_that_raised_it() -> None:
         each for each in held_to(LossContract, lambda: on_the_cpu).report() if each.status is CheckStatus.FAILED
     )
     line = on_the_cpu.__code__.co_firstlineno + 2
-    assert "aten.mul.Tensor of tensors on cpu and elsewhere:0" in failed.detail
+    assert "aten.mul.Tensor of tensors on cpu and second_device:0" in failed.detail
     assert failed.detail.partition("\n")[0].endswith(f"(at {__file__}:{line})")
 
 

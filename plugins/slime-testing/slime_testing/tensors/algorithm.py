@@ -200,7 +200,7 @@ class LossContract(TensorContract[LossSpec]):
     @check("LOS-010", needs=("LOS-003", "LOS-006"))
     def test_it_computes_on_the_device_of_the_batch(self) -> None:
         """GPUs reject CPU tensors. Create tensors with `zeros_like`, `new_zeros` or `device=`."""
-        from slime_testing.tensors.elsewhere import back, moved
+        from slime_testing.tensors.second_device import back, moved
 
         output = self._build()(moved(loss_input()))
         here = self._build()(loss_input())
@@ -227,7 +227,7 @@ class LossContract(TensorContract[LossSpec]):
 
         loss = (self._loss(batch) * batch.loss_mask_T).sum()
         require(loss.requires_grad, "loss_T has no gradient; compute it from log_probs_T without detach()")
-        with torch.autograd.set_multithreading_enabled(False):  # see elsewhere.register
+        with torch.autograd.set_multithreading_enabled(False):  # see second_device.register
             loss.backward()  # type: ignore[no-untyped-call]  # torch's own is untyped
         gradient = batch.log_probs_T.grad
         return torch.zeros_like(batch.log_probs_T) if gradient is None else gradient
@@ -298,7 +298,7 @@ class CorrectionContract(TensorContract[CorrectionSpec]):
     @check("COR-008", needs=("COR-002",))
     def test_it_computes_on_the_device_of_the_batch(self) -> None:
         """GPUs reject CPU tensors. Create tensors with `zeros_like`, `new_zeros` or `device=`."""
-        from slime_testing.tensors.elsewhere import back, moved
+        from slime_testing.tensors.second_device import back, moved
 
         here, there = self._correct(correction_input()), self._build()(moved(correction_input()))
         for name in ("weights_T", "loss_mask_T"):
@@ -439,7 +439,7 @@ class AdvantageContract(TensorContract[AdvantageSpec]):
     @check("ADV-012", needs=("ADV-002",))
     def test_it_computes_on_the_device_of_the_batch(self) -> None:
         """GPUs reject CPU tensors. Create tensors with `zeros_like`, `new_zeros` or `device=`."""
-        from slime_testing.tensors.elsewhere import back, moved
+        from slime_testing.tensors.second_device import back, moved
 
         given = back(self._build()(moved(self._batch(masked=True))))
         same = equal(given, self._estimate(self._batch(masked=True)))

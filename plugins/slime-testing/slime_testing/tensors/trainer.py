@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     import torch
 
 
-TARGET = "slime_testing.tensors.told_host:ToldHost"
+TARGET = "slime_testing.tensors.reporting_host:ReportingHost"
 LIMIT_S = 200.0
 """Seconds within which ranks must start, and return from a call."""
 ResultT = TypeVar("ResultT")

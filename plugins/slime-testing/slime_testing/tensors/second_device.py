@@ -1,10 +1,10 @@
-"""Elsewhere: a second device for machines that have only a CPU; the CPU computes for it.
+"""A second torch device for machines that have only a CPU; the CPU computes for it.
 
-torch functions raise on a mix of this device's and CPU tensors, as with CUDA. Code that runs on this device therefore
-leaves no tensor on the CPU. The device uses torch's hook for backends written in Python.
+As with CUDA, torch functions raise if tensors of this device and CPU tensors are mixed. So code that runs on this
+device leaves no tensor on the CPU. The device uses torch's hook for backends that are written in Python.
 
     register()
-    torch.ones(2, device="elsewhere") + torch.ones(2)     # RuntimeError: aten.add.Tensor of tensors on cpu and ...
+    torch.ones(2, device="second_device") + torch.ones(2)     # RuntimeError: aten.add.Tensor of tensors on cpu and ...
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,7 +18,7 @@ from torch import library
 from torch.utils import backend_registration
 from torch.utils._pytree import tree_leaves, tree_map
 
-NAME = "elsewhere"
+NAME = "second_device"
 CPU = torch.device("cpu")
 INDEXING = (torch.ops.aten.index.Tensor, torch.ops.aten.index_put_.default, torch.ops.aten.index_put.default)
 """Functions that accept CPU indices, as with CUDA."""
@@ -28,54 +28,54 @@ Function: TypeAlias = Callable[..., object]
 BatchT = TypeVar("BatchT")
 
 
-class Elsewhere(torch.Tensor):
-    """A tensor on this device; the CPU tensor `held` has its data."""
+class DeviceTensor(torch.Tensor):
+    """A tensor on this device; `cpu_tensor` has its data."""
 
-    held: torch.Tensor
+    cpu_tensor: torch.Tensor
 
     @staticmethod
-    def __new__(cls: type[Self], inner: torch.Tensor) -> Self:
-        made = torch.Tensor._make_wrapper_subclass(
-            cls, inner.size(), inner.stride(), inner.storage_offset(), dtype=inner.dtype, device=torch.device(NAME, 0)
+    def __new__(cls: type[Self], data: torch.Tensor) -> Self:
+        tensor = torch.Tensor._make_wrapper_subclass(
+            cls, data.size(), data.stride(), data.storage_offset(), dtype=data.dtype, device=torch.device(NAME, 0)
         )
-        made.held = inner
-        return made
+        tensor.cpu_tensor = data
+        return tensor
 
     def __repr__(self) -> str:  # type: ignore[override]  # torch's takes tensor_contents
-        return f"Elsewhere({self.held!r})"
+        return f"DeviceTensor({self.cpu_tensor!r})"
 
     def tolist(self) -> list[Any]:
         """The values; torch's method does not support tensors of Python backends."""
-        return self.held.tolist()
+        return self.cpu_tensor.tolist()
 
     @classmethod
     def __torch_dispatch__(  # type: ignore[override]  # torch's own is a placeholder
         cls, func: Function, types: object, args: Sequence[object] = (), kwargs: Mapping[str, object] | None = None
     ) -> object:
         kwargs = dict(kwargs or {})
-        given = [each for each in tree_leaves((args, kwargs)) if isinstance(each, torch.Tensor)]
-        bound = tree_leaves((args[0], args[2:3])) if func in INDEXING else given if func not in (COPY, MOVE) else []
-        if any(isinstance(each, torch.Tensor) and not isinstance(each, Elsewhere) and each.dim() for each in bound):
-            raise RuntimeError(f"{func} of tensors on {' and '.join(sorted({str(each.device) for each in given}))}")
+        tensors = [each for each in tree_leaves((args, kwargs)) if isinstance(each, torch.Tensor)]
+        bound = tree_leaves((args[0], args[2:3])) if func in INDEXING else tensors if func not in (COPY, MOVE) else []
+        if any(isinstance(each, torch.Tensor) and not isinstance(each, DeviceTensor) and each.dim() for each in bound):
+            raise RuntimeError(f"{func} of tensors on {' and '.join(sorted({str(each.device) for each in tensors}))}")
         leaves = func is MOVE and kwargs.get("device") == CPU
         if kwargs.get("device") is not None:
             kwargs["device"] = CPU
-        answer = func(*tree_map(_inner, args), **tree_map(_inner, kwargs))
-        if leaves or (func is COPY and not isinstance(given[0], Elsewhere)):
+        answer = func(*tree_map(_to_cpu, args), **tree_map(_to_cpu, kwargs))
+        if leaves or (func is COPY and not isinstance(tensors[0], DeviceTensor)):
             return answer
-        owners = {id(each.held): each for each in given if isinstance(each, Elsewhere)}
-        return tree_map(lambda each: _outer(each, owners), answer)
+        owners = {id(each.cpu_tensor): each for each in tensors if isinstance(each, DeviceTensor)}
+        return tree_map(lambda each: _to_device(each, owners), answer)
 
 
-def _inner(value: object) -> object:
-    return value.held if isinstance(value, Elsewhere) else value
+def _to_cpu(value: object) -> object:
+    return value.cpu_tensor if isinstance(value, DeviceTensor) else value
 
 
-def _outer(value: object, owners: Mapping[int, Elsewhere]) -> object:
+def _to_device(value: object, owners: Mapping[int, DeviceTensor]) -> object:
     if not isinstance(value, torch.Tensor):
         return value
     owner = owners.get(id(value))
-    return Elsewhere(value) if owner is None else owner
+    return DeviceTensor(value) if owner is None else owner
 
 
 def _factories() -> Iterator[tuple[str, Function]]:
@@ -91,29 +91,28 @@ def _factories() -> Iterator[tuple[str, Function]]:
             yield name, found
 
 
-def _made_here(function: Function) -> Callable[..., Elsewhere]:
-    def make(*args: object, **kwargs: object) -> Elsewhere:
-        return Elsewhere(cast(torch.Tensor, function(*args, **{**kwargs, "device": CPU})))
+def _made_here(function: Function) -> Callable[..., DeviceTensor]:
+    def make(*args: object, **kwargs: object) -> DeviceTensor:
+        return DeviceTensor(cast(torch.Tensor, function(*args, **{**kwargs, "device": CPU})))
 
     return make
 
 
 def _copied(source: torch.Tensor, target: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
-    into, given = _inner(target), _inner(source)
-    cast(torch.Tensor, into).copy_(cast(torch.Tensor, given))
+    cast(torch.Tensor, _to_cpu(target)).copy_(cast(torch.Tensor, _to_cpu(source)))
     return target
 
 
 class _Module(backend_registration._DummyBackendModule):
     def __init__(self) -> None:
-        self.asked_for = False
+        self.available = False
 
     def is_available(self) -> bool:
-        """Whether `available()` is entered; otherwise code that searches for a device must not find this one.
+        """Whether `available()` is entered. Otherwise, code that searches for a device must not find this one.
 
-        For example, `torch.distributed.checkpoint` searches and would copy CPU tensors there.
+        For example, `torch.distributed.checkpoint` would copy CPU tensors to it.
         """
-        return self.asked_for
+        return self.available
 
     def get_amp_supported_dtype(self) -> list[torch.dtype]:
         return [torch.bfloat16]
@@ -126,8 +125,8 @@ _registered: list[library.Library] = []
 def register() -> None:
     """Register the device with torch, once per process and permanently.
 
-    A backward pass needs `torch.autograd.set_multithreading_enabled(False)`: torch starts its device threads with the
-    first one, and has none for a device that is registered later.
+    A backward pass needs `torch.autograd.set_multithreading_enabled(False)`: torch starts its device threads in the
+    first backward pass, and has none for a device that is registered later.
 
     Raises:
         SkipTest: this torch does not support such devices, or has another one of this kind.
@@ -136,7 +135,7 @@ def register() -> None:
         return
     set_up = getattr(backend_registration, "_setup_privateuseone_for_python_backend", None)
     if set_up is None or torch._C._get_privateuse1_backend_name() != "privateuseone":
-        raise SkipTest(f"torch {torch.__version__} takes no device that Python computes for")
+        raise SkipTest(f"torch {torch.__version__} does not support another device that is written in Python")
     set_up(NAME, backend_module=_module)
     aten = library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]  # torch's own is untyped
     for name, function in _factories():
@@ -147,21 +146,21 @@ def register() -> None:
 
 @contextmanager
 def available() -> Iterator[str]:
-    """The device's name, while torch reports the device as available, for code that checks first.
+    """Make torch report the device as available; yields its name.
 
     Raises:
         SkipTest: see `register`.
     """
     register()
-    _module.asked_for = True
+    _module.available = True
     try:
         yield NAME
     finally:
-        _module.asked_for = False
+        _module.available = False
 
 
 def moved(batch: BatchT) -> BatchT:
-    """The batch with all tensors on the device; leaf tensors that require gradients stay leaves."""
+    """A copy of the batch with all tensors on the device. Leaf tensors that require gradients stay leaves."""
     register()
     assert is_dataclass(batch)
     changes = {each.name: _moved(getattr(batch, each.name)) for each in fields(batch)}
@@ -174,8 +173,8 @@ def back(value: torch.Tensor) -> torch.Tensor:
     Raises:
         AssertionError: it is on another device.
     """
-    if not isinstance(value, Elsewhere):
-        raise AssertionError(f"the batch is on {NAME}:0, what it made of it on {value.device}")
+    if not isinstance(value, DeviceTensor):
+        raise AssertionError(f"the batch is on device {NAME}:0, but a result is on {value.device}")
     return value.detach().cpu()
 
 

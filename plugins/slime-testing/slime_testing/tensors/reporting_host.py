@@ -1,15 +1,15 @@
-"""ToldHost: a rank's host as in a run, with reports for the contract of trainers."""
+"""ReportingHost: runs a rank like a run, and reports its steps and weights to the contract of trainers."""
 
 from slime_core.errors import ContractError, NonFiniteError
 from slime_core.roles import StepResult, TrainBatch
 from slime_train.rank_host import RankHost
 
 
-class ToldHost(RankHost):
+class ReportingHost(RankHost):
     """One rank of the contract's trainer."""
 
     def attempt(self, batch: TrainBatch) -> StepResult | str:
-        """The result of a rollout with one step, or the error that stopped it on this rank, as text."""
+        """The result of a rollout with one step, or the text of the error that stopped it on this rank."""
         try:
             self.begin_rollout([batch])
             return self.train_step(0)
@@ -17,7 +17,7 @@ class ToldHost(RankHost):
             return f"{type(error).__name__}: {error}"
 
     def numbers(self) -> dict[str, list[float]]:
-        """All values that `weights` yields on this rank, by name."""
+        """All weights that this rank yields, as lists of numbers, by name."""
         return {name: tensor.flatten().tolist() for name, tensor in self._rank.weights()}
 
     def sizes(self) -> dict[str, int]:
