@@ -97,17 +97,17 @@ class Gateway:
         *,
         hosted: Hosted = "refuse",
         subagent_headers: Sequence[str] = (),
-        beside: Sequence[web.RouteDef] = (),
+        extra_routes: Sequence[web.RouteDef] = (),
         limits: Limits | None = None,
     ) -> None:
         """`hosted`: how tools that a provider would run are handled; `subagent_headers` name the agent of a session.
 
-        `beside`: more routes for its server, which belong to no session.
+        `extra_routes`: routes of its server that belong to no session.
         """
         self._address = address or Address()
         self._readers = readers(hosted)
         self._headers = (*SUBAGENT_HEADERS, *subagent_headers)
-        self._beside = tuple(beside)
+        self._extra_routes = tuple(extra_routes)
         self._opened: dict[str, _Opened] = {}
         self._closed: dict[str, None] = {}
         self._limits, self._refusals = limits or Limits(), Refusals()
@@ -117,7 +117,7 @@ class Gateway:
         """Bind and listen. Raises ConfigError: the address is in use or not on this machine."""
         app = web.Application(client_max_size=self._limits.body)
         app[LIMITS] = self._limits
-        app.add_routes(self._beside)
+        app.add_routes(self._extra_routes)
         app.router.add_route("*", "/s/{key}/{path:.*}", self._handle)
         app.router.add_route("*", "/{path:.*}", self._handle)
         # Without handler_cancellation a request whose client hung up would go on, and its turn would be trained on.

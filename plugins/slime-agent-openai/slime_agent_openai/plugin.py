@@ -170,7 +170,7 @@ def _agent_remote(settings: RemoteSettings, setup: Setup) -> Generator:
 def _generator(
     settings: CommonSettings,
     agents: "Agents",
-    beside: "Sequence[RouteDef]" = (),
+    extra_routes: "Sequence[RouteDef]" = (),
     announce: Callable[[str], None] | None = None,
 ) -> Generator:
     from slime_agent_openai.gateway import Address, Gateway
@@ -178,7 +178,9 @@ def _generator(
     from slime_agent_openai.session import SessionLimits
 
     address = Address(settings.host, settings.port, settings.public_url)
-    gateway = Gateway(address, hosted=settings.hosted_tools, subagent_headers=settings.subagent_headers, beside=beside)
+    gateway = Gateway(
+        address, hosted=settings.hosted_tools, subagent_headers=settings.subagent_headers, extra_routes=extra_routes
+    )
     limits = SessionLimits(
         settings.max_turns,
         settings.max_turn_tokens,

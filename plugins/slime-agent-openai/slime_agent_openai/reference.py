@@ -124,9 +124,9 @@ def _source(where: str) -> Path | None:
     if where.endswith(".py"):
         path = Path(where).expanduser().absolute()
         if not path.is_file():
-            beside = sorted(each.name for each in path.parent.glob("*.py")) if path.parent.is_dir() else []
-            there = f" There are {', '.join(beside[:8])}" if beside else ""
-            raise NoAgent(f"there is no file {path}.{did_you_mean(path.name, beside)}{there}")
+            files = sorted(each.name for each in path.parent.glob("*.py")) if path.parent.is_dir() else []
+            there = f" There are {', '.join(files[:8])}" if files else ""
+            raise NoAgent(f"there is no file {path}.{did_you_mean(path.name, files)}{there}")
         return path
     top, *parts = where.split(".")
     spec = importlib.util.find_spec(top) or PathFinder.find_spec(top, [str(Path.cwd())]) if top else None

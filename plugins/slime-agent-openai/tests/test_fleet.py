@@ -37,7 +37,7 @@ class There:
 @asynccontextmanager
 async def there(lease_s: float = 30.0) -> AsyncIterator[There]:
     fleet = Fleet(TOKEN, lease_s=lease_s)
-    gateway = Gateway(beside=fleet.routes)
+    gateway = Gateway(extra_routes=fleet.routes)
     await gateway.start()
     try:
         async with aiohttp.ClientSession() as http:

@@ -220,7 +220,7 @@ def test_cancelled_close_drops_connections() -> None:
             await asyncio.sleep(60)
             return web.Response()
 
-        gateway = Gateway(beside=[web.get("/never", never)])
+        gateway = Gateway(extra_routes=[web.get("/never", never)])
         await gateway.start()
         address = URL(gateway.url)
         reader, writer = await asyncio.open_connection(address.host, address.port)
