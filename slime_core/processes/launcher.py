@@ -204,6 +204,8 @@ class LocalWorker(GroupWorker):
         """Wait for the answer of the last call, if that was cancelled, or for its failure."""
         if self._answer is not None:
             await asyncio.wait({self._answer})
+            if not self._answer.cancelled():
+                self._answer.exception()  # retrieved, so that asyncio does not log it
 
 
 LAST_WORDS_S = 0.3
