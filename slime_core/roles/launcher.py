@@ -2,7 +2,7 @@
 
 Example:
 
-    adders = WorkerGroupSpec("adders", 2, "slime_testing.launched:Worker", {"start": 40})
+    adders = WorkerGroupSpec("adders", 2, "slime_testing.launcher_worker:Worker", {"start": 40})
     group = await launcher.start(adders, timeout_s=600.0)
     assert await group.call("add", [1, 2]) == [41, 42]      # one argument per worker, in rank order
 """

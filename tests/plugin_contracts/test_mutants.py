@@ -81,9 +81,9 @@ def test_every_check_has_a_mutant_and_gives_advice() -> None:
 def alone(contract: type[Contract], identity: str) -> CheckStatus:
     """How one check ends, as if those that it needs had passed: the long test runs these, too."""
     checks = contract.checks()
-    contract._noted.clear()  # noqa: SLF001  # the kit is tested, not used
+    contract._results.clear()  # noqa: SLF001  # the kit is tested, not used
     for needed in checks[identity].needs:
-        contract._note(checks[needed], CheckStatus.PASSED, "")  # noqa: SLF001
+        contract._record(checks[needed], CheckStatus.PASSED, "")  # noqa: SLF001
     try:
         return contract.result(identity).status
     finally:

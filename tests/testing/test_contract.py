@@ -130,7 +130,7 @@ def test_what_only_the_author_can_tell_is_skipped_without_one() -> None:
         @check("TST-001")
         def test_it(self) -> None:
             """Set it."""
-            require(self.own("answer", self.answer) == 42, "another answer")
+            require(self.author_value("answer", self.answer) == 42, "another answer")
 
     class Alone(Asks):
         automatic = True

@@ -48,8 +48,8 @@ class SglangContract(EngineContract):
     fresh = False
     patience = 6.0
 
-    def validated(self, **settings: object) -> Settings:
-        return super().validated(**{"python": python_of_servers(), **settings})
+    def make_settings(self, **settings: object) -> Settings:
+        return super().make_settings(**{"python": python_of_servers(), **settings})
 
     def make_setup(self, scratch: Path) -> EngineSetup:
         """The tiny model, whose end token is 2; skips the check where there is no SGLang."""

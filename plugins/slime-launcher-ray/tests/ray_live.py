@@ -34,7 +34,7 @@ class Live:
     def alive(self) -> tuple[set[str], set[str]]:
         """Actors and placement groups of the cluster that are there; it is started if it is not."""
         if not ray.is_initialized():
-            first = WorkerGroupSpec("first", 1, "slime_testing.launched:Worker", {"start": 1})
+            first = WorkerGroupSpec("first", 1, "slime_testing.launcher_worker:Worker", {"start": 1})
             self.run(self.run(self.launcher.start(first)).close())
         found = ray._private.state.actors()  # noqa: SLF001  # the public ray.util.state needs a dashboard
         actors = {name for name, each in found.items() if each["State"] != "DEAD"}

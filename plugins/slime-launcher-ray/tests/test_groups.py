@@ -19,7 +19,7 @@ from slime_launcher_ray.settings import RaySettings
 from slime_testing import PluginManager
 from tests.tables import table
 
-TARGET = "slime_testing.launched:Worker"
+TARGET = "slime_testing.launcher_worker:Worker"
 GONE_S = 10.0
 
 
@@ -121,7 +121,7 @@ def test_freed_resources_are_used(live: Live, tmp_path: Path) -> None:
         (
             WorkerGroupSpec("kit", 2, TARGET, {"start": 1, "lock": threading.Lock()}, Needs(gpus=1.0)),
             ConfigError,
-            "argument 'lock' of slime_testing.launched:Worker",
+            "argument 'lock' of slime_testing.launcher_worker:Worker",
         ),
         (
             WorkerGroupSpec("kit", 2, "slime_elsewhere.room:Worker", {}, Needs(gpus=1.0)),

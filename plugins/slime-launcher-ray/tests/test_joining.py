@@ -29,7 +29,7 @@ from slime_launcher_ray.settings import RaySettings
 
 live = Live(Path("logs"), RaySettings(address=sys.argv[1]))
 try:
-    live.run(live.launcher.start(WorkerGroupSpec("kit", 1, "slime_testing.launched:Worker", {"start": 1})))
+    live.run(live.launcher.start(WorkerGroupSpec("kit", 1, "slime_testing.launcher_worker:Worker", {"start": 1})))
 except ConfigError as error:
     print("refused:", error)
 live.run(live.launcher.close())

@@ -25,7 +25,7 @@ from slime_launcher_ray.survey import survey
 
 pytestmark = pytest.mark.cluster
 
-TARGET = "slime_testing.launched:Worker"
+TARGET = "slime_testing.launcher_worker:Worker"
 MARK = "SLIME_RAY_NODES"
 START_S = 60.0
 

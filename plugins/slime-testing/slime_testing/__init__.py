@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from slime_testing.fake_engine import FakeEngine as FakeEngine
     from slime_testing.generator import GeneratorContract as GeneratorContract
     from slime_testing.launcher import LauncherContract as LauncherContract
+    from slime_testing.observers import RunHooksContract as RunHooksContract
+    from slime_testing.observers import TrackerContract as TrackerContract
     from slime_testing.package import PluginPackageContract as PluginPackageContract
     from slime_testing.report import ALL_CHECKS as ALL_CHECKS
     from slime_testing.report import PluginReport as PluginReport
@@ -53,7 +55,5 @@ if TYPE_CHECKING:
     from slime_testing.tensors.algorithm import LossContract as LossContract
     from slime_testing.tensors.trainer import TrainerContract as TrainerContract
     from slime_testing.tensors.transport import TransportContract as TransportContract
-    from slime_testing.watching import RunHooksContract as RunHooksContract
-    from slime_testing.watching import TrackerContract as TrackerContract
 else:
     __getattr__, __all__ = exports(__name__)

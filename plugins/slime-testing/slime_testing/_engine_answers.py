@@ -24,7 +24,7 @@ from slime_core.roles import (
     SamplingParams,
     StreamsTokens,
 )
-from slime_testing._engine_runs import GREEDY, ONE, SAME_LOG_PROB, SAMPLED, EngineRuns, Load, Play
+from slime_testing._engine_runs import GREEDY, ONE, SAME_LOG_PROB, SAMPLED, Client, EngineRuns, Load
 from slime_testing.calling import SETTLE_S
 from slime_testing.contract import check, require
 
@@ -36,8 +36,12 @@ class SamplingChecks(EngineRuns):
     def test_every_token_has_a_log_prob(self) -> None:
         """Return as many `log_probs` as `tokens`. Token ids are ints, 0 or more; `finish` is a `FinishReason`."""
 
-        async def use(play: Play) -> list[GenerateOutput]:
-            return [await play.ask(SAMPLED), await play.ask(SAMPLED, prompt=1), await play.ask(GREEDY)]
+        async def use(client: Client) -> list[GenerateOutput]:
+            return [
+                await client.request(SAMPLED),
+                await client.request(SAMPLED, prompt=1),
+                await client.request(GREEDY),
+            ]
 
         ample = GenerateRequest(self.prompts[0], SamplingParams(10**6), 0)
         for output in self._run(use):
@@ -71,10 +75,10 @@ class SamplingChecks(EngineRuns):
     def test_a_stop_token_ends_the_response(self) -> None:
         """End the output at the first of `stop_token_ids`, with finish STOP. The server must stop at ids, not text."""
 
-        async def use(play: Play) -> tuple[list[int], int, GenerateOutput]:
-            free = list((await play.ask(GREEDY)).tokens)
+        async def use(client: Client) -> tuple[list[int], int, GenerateOutput]:
+            free = list((await client.request(GREEDY)).tokens)
             stop = free[len(free) // 2]
-            return free, stop, await play.ask(replace(GREEDY, stop_token_ids=frozenset({stop})))
+            return free, stop, await client.request(replace(GREEDY, stop_token_ids=frozenset({stop})))
 
         free, stop, output = self._run(use)
         tokens = list(output.tokens)
@@ -91,8 +95,8 @@ class SamplingChecks(EngineRuns):
         """Use the request's seed, so that a run repeats exactly. If kernels vary, set `deterministic = False`."""
         self._needs_determinism()
 
-        async def use(play: Play) -> list[list[int]]:
-            return [list((await play.ask(SAMPLED, seed=7)).tokens) for _ in range(3)]
+        async def use(client: Client) -> list[list[int]]:
+            return [list((await client.request(SAMPLED, seed=7)).tokens) for _ in range(3)]
 
         draws = self._run(use)
         same = all(each == draws[0] for each in draws)
@@ -117,9 +121,9 @@ class SamplingChecks(EngineRuns):
         self._needs_determinism()
         requests = [(number % 2, seed) for seed in range(4) for number in range(2)]
 
-        async def use(play: Play) -> tuple[list[GenerateOutput], list[GenerateOutput]]:
-            concurrent = await asyncio.gather(*(play.ask(SAMPLED, *each) for each in requests))
-            return concurrent, [await play.ask(SAMPLED, *each) for each in requests]
+        async def use(client: Client) -> tuple[list[GenerateOutput], list[GenerateOutput]]:
+            concurrent = await asyncio.gather(*(client.request(SAMPLED, *each) for each in requests))
+            return concurrent, [await client.request(SAMPLED, *each) for each in requests]
 
         pairs = zip(*self._run(use), strict=True)
         differing = sum(list(one.tokens) != list(other.tokens) for one, other in pairs)
@@ -159,8 +163,8 @@ class SamplingChecks(EngineRuns):
         one, other = self.prompts[0][0], self.prompts[0][1]
         bias = {one: 200.0, other: 170.0}
         plain = SamplingParams(60, temperature=0.0, ignore_eos=True, logit_bias=bias)
-        asked = [plain, replace(plain, frequency_penalty=2.0)]
-        free, penalized = self._answers(asked, "frequency_penalty", "logit_bias")
+        requests = [plain, replace(plain, frequency_penalty=2.0)]
+        free, penalized = self._answers(requests, "frequency_penalty", "logit_bias")
         require(set(free.tokens) == {one}, f"token {one} has the highest logit, but {set(free.tokens)} were drawn")
         count = len(penalized.tokens)
         require(other in penalized.tokens, f"token {one} was repeated {count} times with frequency_penalty = 2")
@@ -174,9 +178,9 @@ class SamplingChecks(EngineRuns):
         wrong = [list(each.tokens) for each in drawn if list(each.tokens) != list(greedy.tokens)]
         require(not wrong, f"tokens {wrong[:1]} were drawn with min_p = 1; expected greedy {list(greedy.tokens)}")
 
-    def _answers(self, asked: Sequence[SamplingParams], *settings: str) -> list[GenerateOutput]:
-        async def use(play: Play) -> list[GenerateOutput]:
-            return [await play.ask(each, seed=seed) for seed, each in enumerate(asked)]
+    def _answers(self, requests: Sequence[SamplingParams], *settings: str) -> list[GenerateOutput]:
+        async def use(client: Client) -> list[GenerateOutput]:
+            return [await client.request(each, seed=seed) for seed, each in enumerate(requests)]
 
         try:
             return self._run(use)
@@ -202,10 +206,10 @@ class StreamingChecks(EngineRuns):
         fast engine may return the whole output in one chunk.
         """
         self._needs_streaming()
-        asked = (SAMPLED, GREEDY, SamplingParams(self.busy_tokens))
+        requests = (SAMPLED, GREEDY, SamplingParams(self.busy_tokens))
 
-        async def use(play: Play) -> list[tuple[list[GenerateChunk], GenerateOutput]]:
-            return [(await play.stream(each), await play.ask(each)) for each in asked]
+        async def use(client: Client) -> list[tuple[list[GenerateChunk], GenerateOutput]]:
+            return [(await client.stream(each), await client.request(each)) for each in requests]
 
         for chunks, whole in self._run(use):
             require(chunks, "stream() yielded no chunk")
@@ -227,13 +231,13 @@ class StreamingChecks(EngineRuns):
         self._needs_streaming()
         sampling = SamplingParams(self.busy_tokens)
 
-        async def use(play: Play) -> tuple[int, int, int]:
-            await play.ask(ONE)
+        async def use(client: Client) -> tuple[int, int, int]:
+            await client.request(ONE)
             before = asyncio.all_tasks()
-            async with aclosing(play.open_stream(sampling)) as chunks:
-                await play.limited(anext(chunks), "the first chunk of stream()")
-            streams = await play.keep_streaming(self.busy_tokens)
-            return await self._cancelled(play, streams, before)
+            async with aclosing(client.open_stream(sampling)) as chunks:
+                await client.with_timeout(anext(chunks), "the first chunk of stream()")
+            streams = await client.keep_streaming(self.busy_tokens)
+            return await self._cancelled(client, streams, before)
 
         streams, tasks, running = self._run(use)
         require(streams == 0, f"{streams} streams still run {SETTLE_S:g} s after they were cancelled")
@@ -256,8 +260,8 @@ def _require_same(joined: GenerateOutput, whole: GenerateOutput) -> None:
     require(tokens == expected, f"joined chunks have tokens {tokens}; generate() returned {expected}")
     apart = max((abs(one - other) for one, other in zip(joined.log_probs, whole.log_probs, strict=True)), default=0.0)
     require(apart < SAME_LOG_PROB, f"log-probs of chunks differ from log-probs of generate() by up to {apart:g}")
-    ends = [(each.finish, each.matched) for each in (joined, whole)]
-    require(ends[0] == ends[1], f"the last chunk has finish {ends[0]}; generate() returned {ends[1]}")
+    finishes = [(each.finish, each.matched) for each in (joined, whole)]
+    require(finishes[0] == finishes[1], f"the last chunk has finish {finishes[0]}; generate() returned {finishes[1]}")
 
 
 NUCLEUS = replace(GREEDY, temperature=1.0, top_p=0.9)
@@ -278,13 +282,15 @@ class ExtrasChecks(EngineRuns):
         """
         gives = sorted(self.spec.gives, key=lambda extra: extra.value)
         wants = [frozenset({extra}) for extra in Extra] + ([frozenset(gives)] if gives else [])
-        asked = [GenerateRequest(self.prompts[number], NUCLEUS, 3, want=want) for want in wants for number in range(2)]
+        requests = [
+            GenerateRequest(self.prompts[number], NUCLEUS, 3, want=want) for want in wants for number in range(2)
+        ]
 
-        async def use(play: Play) -> list[GenerateOutput | Exception]:
-            return [await _answer(play, request) for request in asked]
+        async def use(client: Client) -> list[GenerateOutput | Exception]:
+            return [await _answer(client, request) for request in requests]
 
         stride: set[int] = set()
-        for request, answer in zip(asked, self._run(use), strict=True):
+        for request, answer in zip(requests, self._run(use), strict=True):
             undeclared = sorted(extra.value for extra in request.want - self.spec.gives)
             if isinstance(answer, Exception):
                 _require_refusal(answer, undeclared)
@@ -304,10 +310,10 @@ class ExtrasChecks(EngineRuns):
         `weight_version` is then the oldest version. An engine that finishes its requests first needs no spans.
         """
 
-        async def use(play: Play, load: Load) -> list[GenerateOutput | BaseException]:
-            running = await play.keep_busy(self.busy_tokens)
+        async def use(client: Client, load: Load) -> list[GenerateOutput | BaseException]:
+            running = await client.keep_busy(self.busy_tokens)
             await load(1)
-            return [*await play.ends(running), await play.ask(GREEDY)]
+            return [*await client.results(running), await client.request(GREEDY)]
 
         request = GenerateRequest(self.prompts[0], SamplingParams(self.busy_tokens), 0)
         *outputs, last = [end for end in self._run_with_weights(use) if isinstance(end, GenerateOutput)]
@@ -326,10 +332,10 @@ class ExtrasChecks(EngineRuns):
         Without the image, the output would answer another question. `GenerateRequest.unsupported` helps.
         """
         plain = GenerateRequest(self.prompts[0], GREEDY, 0)
-        asked = [replace(plain, media={"image": [f"{NO_SUCH_IMAGE}.png"]}), plain]
+        requests = [replace(plain, media={"image": [f"{NO_SUCH_IMAGE}.png"]}), plain]
 
-        async def use(play: Play) -> list[GenerateOutput | Exception]:
-            return [await _answer(play, request) for request in asked]
+        async def use(client: Client) -> list[GenerateOutput | Exception]:
+            return [await _answer(client, request) for request in requests]
 
         rejected, after = self._run(use)
         require(isinstance(rejected, Exception), "a request with an image that does not exist got an output")
@@ -346,16 +352,16 @@ class ExtrasChecks(EngineRuns):
         if Extra.PROMPT_LOG_PROBS not in self.spec.gives:
             raise SkipTest("EngineSpec.gives does not list prompt_log_probs")
 
-        async def use(play: Play) -> tuple[GenerateOutput, GenerateOutput]:
+        async def use(client: Client) -> tuple[GenerateOutput, GenerateOutput]:
             for seed in range(5, 5 + TRIES):
-                made = await play.ask(SAMPLED, seed=seed)
+                made = await client.request(SAMPLED, seed=seed)
                 if len(made.tokens):
                     break
             else:
                 raise SkipTest(f"none of {TRIES} outputs has a token")
             text = [*self.prompts[0], *made.tokens]
-            asked = GenerateRequest(text, SamplingParams(0), 0, want=frozenset({Extra.PROMPT_LOG_PROBS}))
-            return made, await play.answer(asked)
+            scoring = GenerateRequest(text, SamplingParams(0), 0, want=frozenset({Extra.PROMPT_LOG_PROBS}))
+            return made, await client.send(scoring)
 
         made, scored = self._run(use)
         require(not len(scored.tokens), f"{len(scored.tokens)} tokens were generated with max_new_tokens = 0")
@@ -369,9 +375,9 @@ class ExtrasChecks(EngineRuns):
         require(apart < SAME_LOG_PROB, differ)
 
 
-async def _answer(play: Play, request: GenerateRequest) -> GenerateOutput | Exception:
+async def _answer(client: Client, request: GenerateRequest) -> GenerateOutput | Exception:
     try:
-        return await play.answer(request)
+        return await client.send(request)
     except Exception as error:
         return error
 

@@ -35,7 +35,7 @@ POLL_S = 0.001
 
 
 @dataclass(frozen=True, slots=True)
-class Play:
+class Client:
     """An engine with weights of version 0, and requests to it."""
 
     engine: Engine
@@ -43,14 +43,14 @@ class Play:
     limit_s: float
     running: Callable[[], int | None] = lambda: None
 
-    async def ask(self, sampling: SamplingParams, prompt: int = 0, seed: int = 0) -> GenerateOutput:
+    async def request(self, sampling: SamplingParams, prompt: int = 0, seed: int = 0) -> GenerateOutput:
         return await self.generate(self.prompts[prompt], sampling, seed)
 
     async def generate(self, prompt: Sequence[int], sampling: SamplingParams, seed: int = 0) -> GenerateOutput:
-        return await self.answer(GenerateRequest(prompt, sampling, seed))
+        return await self.send(GenerateRequest(prompt, sampling, seed))
 
-    async def answer(self, request: GenerateRequest) -> GenerateOutput:
-        return await self.limited(self.engine.generate(request), "generate()")
+    async def send(self, request: GenerateRequest) -> GenerateOutput:
+        return await self.with_timeout(self.engine.generate(request), "generate()")
 
     def open_stream(self, sampling: SamplingParams, seed: int = 0) -> AsyncGenerator[GenerateChunk, None]:
         engine = cast(StreamsTokens, self.engine)
@@ -61,10 +61,10 @@ class Play:
             async with aclosing(self.open_stream(sampling, seed)) as chunks:
                 return [chunk async for chunk in chunks]
 
-        return await self.limited(collect(), "stream()")
+        return await self.with_timeout(collect(), "stream()")
 
     async def keep_busy(self, tokens: int) -> list[asyncio.Task[GenerateOutput]]:
-        requests = [asyncio.create_task(self.ask(SamplingParams(tokens), seed=seed)) for seed in range(BUSY)]
+        requests = [asyncio.create_task(self.request(SamplingParams(tokens), seed=seed)) for seed in range(BUSY)]
         await self._wait_until_running(requests)
         return requests
 
@@ -83,18 +83,18 @@ class Play:
             if time.monotonic() > until:
                 raise AssertionError(f"none of {len(requests)} requests runs {self.limit_s:g} s after they were sent")
 
-    async def ends(self, running: Sequence[asyncio.Task[GenerateOutput]]) -> list[GenerateOutput | BaseException]:
+    async def results(self, running: Sequence[asyncio.Task[GenerateOutput]]) -> list[GenerateOutput | BaseException]:
         """The result or error of each request. A CancelledError comes from the engine, not from the check."""
         return await asyncio.gather(*running, return_exceptions=True)
 
-    async def settled(self, left: Callable[[], tuple[int, ...]]) -> tuple[int, ...]:
+    async def drain(self, left: Callable[[], tuple[int, ...]]) -> tuple[int, ...]:
         """The result of `left` when all its counts are 0, or after `SETTLE_S`."""
         until = time.monotonic() + SETTLE_S
         while any(found := left()) and time.monotonic() < until:  # noqa: ASYNC110  # no event to wait for
             await asyncio.sleep(0.02)
         return found
 
-    async def limited(self, call: Awaitable[ResultT], what: str) -> ResultT:
+    async def with_timeout(self, call: Awaitable[ResultT], what: str) -> ResultT:
         """Await a call of the engine.
 
         Raises:
@@ -110,23 +110,23 @@ class Play:
 
 
 @dataclass(slots=True)
-class Served:
+class ServedEngine:
     setup: EngineSetup
-    play: Play
+    client: Client
     publish: Callable[[EngineSetup, int], WeightChannel]
     version: int | None = None
 
     async def start(self) -> None:
-        await self.play.limited(self.play.engine.start(), "start()")
+        await self.client.with_timeout(self.client.engine.start(), "start()")
         await self.load(0)
 
     async def load(self, version: int) -> None:
         channel = await asyncio.to_thread(self.publish, self.setup, version)
-        await self.play.limited(self.play.engine.load_weights(channel, version), "load_weights()")
+        await self.client.with_timeout(self.client.engine.load_weights(channel, version), "load_weights()")
         self.version = version
 
     async def close(self) -> None:
-        await self.play.limited(self.play.engine.close(), "close()")
+        await self.client.with_timeout(self.client.engine.close(), "close()")
         await self.setup.launcher.close()
 
 
@@ -134,12 +134,12 @@ class Served:
 class SharedEngine:
     """An engine that several checks share, with its own event loop."""
 
-    serve: Callable[[Path], Served]
+    serve: Callable[[Path], ServedEngine]
     _runner: asyncio.Runner = field(default_factory=asyncio.Runner)
     _scratch: "tempfile.TemporaryDirectory[str]" = field(default_factory=tempfile.TemporaryDirectory)
-    _served: Served | None = None
+    _served: ServedEngine | None = None
 
-    def run(self, use: Callable[[Served], Coroutine[None, None, ResultT]]) -> ResultT:
+    def run(self, use: Callable[[ServedEngine], Coroutine[None, None, ResultT]]) -> ResultT:
         async def using() -> ResultT:
             if self._served is None:
                 self._served = self.serve(Path(self._scratch.name))
@@ -193,8 +193,8 @@ class EngineRuns(RoleContract[EngineSpec]):
         cls._shared = None
 
     @classmethod
-    def _note(cls, info: CheckInfo, status: CheckStatus, detail: str) -> None:
-        super()._note(info, status, detail)
+    def _record(cls, info: CheckInfo, status: CheckStatus, detail: str) -> None:
+        super()._record(info, status, detail)
         if status is CheckStatus.FAILED:
             cls.teardown_class()  # a failed check may leave the engine in any state
 
@@ -207,11 +207,11 @@ class EngineRuns(RoleContract[EngineSpec]):
 
     def make_setup(self, scratch: Path) -> EngineSetup:
         """Argument of the factory, with a model, its end tokens and a launcher. The contract closes the launcher."""
-        return self.own("make_setup", cast(EngineSetup | None, None))
+        return self.author_value("make_setup", cast(EngineSetup | None, None))
 
     def publish(self, setup: EngineSetup, version: int) -> WeightChannel:
         """Publish a version of the weights, 0 or 1, as a trainer does. The two must give different log-probs."""
-        return self.own("publish", cast(WeightChannel | None, None))
+        return self.author_value("publish", cast(WeightChannel | None, None))
 
     def invalid_weights(self, setup: EngineSetup) -> WeightChannel | None:
         """Published weights that the engine cannot load; None if there are none.
@@ -230,37 +230,39 @@ class EngineRuns(RoleContract[EngineSpec]):
         return None
 
     async def _cancelled(
-        self, play: Play, requests: Collection[asyncio.Task[ResultT]], before: Set[asyncio.Task[object]]
+        self, client: Client, requests: Collection[asyncio.Task[ResultT]], before: Set[asyncio.Task[object]]
     ) -> tuple[int, int, int]:
         for task in requests:
             task.cancel()
         _, pending = await asyncio.wait(requests, timeout=SETTLE_S)
-        tasks, running = await play.settled(lambda: (len(asyncio.all_tasks() - before), self.running(play.engine) or 0))
+        tasks, running = await client.drain(
+            lambda: (len(asyncio.all_tasks() - before), self.running(client.engine) or 0)
+        )
         return len(pending), tasks, running
 
     def _build(self, setup: EngineSetup) -> Engine:
-        return self.spec.factory(self.validated(), setup)
+        return self.spec.factory(self.make_settings(), setup)
 
     def _run(
-        self, use: Callable[[Play], Coroutine[None, None, ResultT]], *, start: bool = True, fresh: bool = False
+        self, use: Callable[[Client], Coroutine[None, None, ResultT]], *, start: bool = True, fresh: bool = False
     ) -> ResultT:
-        return self._run_served(lambda served: use(served.play), start=start, fresh=fresh)
+        return self._run_served(lambda served: use(served.client), start=start, fresh=fresh)
 
-    def _run_with_weights(self, use: Callable[[Play, Load], Coroutine[None, None, ResultT]]) -> ResultT:
-        return self._run_served(lambda served: use(served.play, served.load))
+    def _run_with_weights(self, use: Callable[[Client, Load], Coroutine[None, None, ResultT]]) -> ResultT:
+        return self._run_served(lambda served: use(served.client, served.load))
 
     def _run_served(
-        self, use: Callable[[Served], Coroutine[None, None, ResultT]], *, start: bool = True, fresh: bool = False
+        self, use: Callable[[ServedEngine], Coroutine[None, None, ResultT]], *, start: bool = True, fresh: bool = False
     ) -> ResultT:
         if self.fresh or fresh or not start:
             return self._run_fresh(use, start=start)
         contract = type(self)
-        shared = contract._shared = contract._shared or SharedEngine(self._served_in)
+        shared = contract._shared = contract._shared or SharedEngine(self._serve_engine)
         return shared.run(use)
 
-    def _run_fresh(self, use: Callable[[Served], Coroutine[None, None, ResultT]], *, start: bool) -> ResultT:
+    def _run_fresh(self, use: Callable[[ServedEngine], Coroutine[None, None, ResultT]], *, start: bool) -> ResultT:
         async def main(scratch: Path) -> ResultT:
-            served = self._served_in(scratch)
+            served = self._serve_engine(scratch)
             try:
                 if start:
                     await served.start()
@@ -271,7 +273,9 @@ class EngineRuns(RoleContract[EngineSpec]):
         with tempfile.TemporaryDirectory() as scratch:
             return asyncio.run(main(Path(scratch)))
 
-    def _served_in(self, scratch: Path) -> Served:
+    def _serve_engine(self, scratch: Path) -> ServedEngine:
         setup = self.make_setup(scratch)
         engine = self._build(setup)
-        return Served(setup, Play(engine, self.prompts, self.limit_s, lambda: self.running(engine)), self.publish)
+        return ServedEngine(
+            setup, Client(engine, self.prompts, self.limit_s, lambda: self.running(engine)), self.publish
+        )

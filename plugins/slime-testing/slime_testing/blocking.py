@@ -18,7 +18,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import TypeAlias
 from unittest import mock
 
-from slime_testing.calling import HANG_S, RAISED, Act, end_thread
+from slime_testing.calling import HANG_S, RAISED, CallFactory, end_thread
 
 STALL_S = 0.25
 """Seconds that an occasional call may block the event loop."""
@@ -26,7 +26,7 @@ BLOCK_S = 0.02
 """Seconds that one step of a per-sample call may take."""
 TRIES = 8
 """Number of calls. The fastest counts: a busy machine delays some calls, and a real fault delays all of them."""
-Opened: TypeAlias = Callable[[], AbstractAsyncContextManager[Act]]
+Opened: TypeAlias = Callable[[], AbstractAsyncContextManager[CallFactory]]
 
 
 def queued_s() -> float:
@@ -76,17 +76,17 @@ class _Watch:
         return (began := self.began) is not None and time.perf_counter() - began > HANG_S
 
 
-def blocks(act: Act, limit_s: float = STALL_S, opened: Opened | None = None) -> str:
+def blocks(make_call: CallFactory, limit_s: float = STALL_S, opened: Opened | None = None) -> str:
     """Error message if a call blocks the event loop longer than `limit_s`; else an empty text.
 
     Args:
         act: makes a new call.
         limit_s: seconds that one step may take.
-        opened: context manager that yields `act`; entering and leaving are not timed.
+        opened: context manager that yields `make_call`; entering and leaving are not timed.
     """
     shortest = float("inf")
     for tried in range(TRIES):
-        stall = _stall_s(act, limit_s, opened)
+        stall = _stall_s(make_call, limit_s, opened)
         shortest = min(shortest, stall)
         if not stall or stall == float("inf") or (tried >= 2 and shortest > STALL_S):
             break
@@ -96,13 +96,13 @@ def blocks(act: Act, limit_s: float = STALL_S, opened: Opened | None = None) -> 
     return f"it blocked the event loop for {blocked} s; at most {limit_s:g} s is allowed"
 
 
-def _stall_s(act: Act, limit_s: float, opened: Opened | None) -> float:
+def _stall_s(make_call: CallFactory, limit_s: float, opened: Opened | None) -> float:
     watch = _Watch()
 
     async def watched() -> None:
         ticking = asyncio.create_task(watch.tick())
         with contextlib.suppress(*RAISED):
-            async with opened() if opened else _plain(act) as called:
+            async with opened() if opened else _plain(make_call) as called:
                 await asyncio.sleep(0)
                 watch.longest = watch.late = 0.0
                 with contextlib.suppress(*RAISED):
@@ -129,5 +129,5 @@ def _stall_s(act: Act, limit_s: float, opened: Opened | None) -> float:
 
 
 @contextlib.asynccontextmanager
-async def _plain(act: Act) -> AsyncIterator[Act]:
-    yield act
+async def _plain(make_call: CallFactory) -> AsyncIterator[CallFactory]:
+    yield make_call

@@ -27,11 +27,11 @@ from slime_testing.decisions import (
 from slime_testing.engine_contract import EngineContract
 from slime_testing.generator import GeneratorContract
 from slime_testing.launcher import LauncherContract
+from slime_testing.observers import TrackerContract
 from slime_testing.reward import GroupRewardContract, RewardContract
 from slime_testing.tensors.algorithm import AdvantageContract, CorrectionContract, LossContract
 from slime_testing.tensors.trainer import TrainerContract
 from slime_testing.tensors.transport import TransportContract
-from slime_testing.watching import TrackerContract
 
 CONTRACTS: Mapping[str, type[Contract]] = MappingProxyType(
     {

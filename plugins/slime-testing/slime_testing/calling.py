@@ -4,7 +4,7 @@ Example:
 
     left_behind(lambda: lambda: call(reward, sample, ctx))        # "8 threads after 8 calls", or ""
 
-An `Act` makes one new call. Errors of the call are ignored here; other checks report them.
+A `CallFactory` makes one new call. Errors of the call are ignored here; other checks report them.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ SETTLE_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class Resources:
     """Open file descriptors and running processes."""
 
     files: frozenset[str] = frozenset()
@@ -46,8 +46,8 @@ class Held:
     processes: frozenset[int] = frozenset()
     """Ids of child processes, and of all descendants if the system reports them."""
 
-    def __sub__(self, earlier: "Held") -> "Held":
-        return Held(self.files - earlier.files, self.processes - earlier.processes)
+    def __sub__(self, earlier: "Resources") -> "Resources":
+        return Resources(self.files - earlier.files, self.processes - earlier.processes)
 
     def __bool__(self) -> bool:
         return bool(self.files or self.processes)
@@ -57,12 +57,12 @@ class Held:
         return ", ".join(parts) or "nothing"  # for error messages: "process 4711, file 7 -> socket:[1]"
 
 
-def held() -> Held:
+def resources() -> Resources:
     """This process's open descriptors and running descendants."""
-    return Held(frozenset(_files()), frozenset(pid for pid in descendants(os.getpid()) if is_running(pid)))
+    return Resources(frozenset(_files()), frozenset(pid for pid in descendants(os.getpid()) if is_running(pid)))
 
 
-def settled(left: Callable[[], Held]) -> Held:
+def wait_released(left: Callable[[], Resources]) -> Resources:
     """The last result of `left`, once it finds nothing or `SETTLE_S` is over."""
     until = time.monotonic() + SETTLE_S
     while (found := left()) and time.monotonic() < until:
@@ -90,7 +90,7 @@ def is_running(pid: int) -> bool:
 
 
 ResultT = TypeVar("ResultT")
-Act: TypeAlias = Callable[[], Coroutine[object, object, object]]
+CallFactory: TypeAlias = Callable[[], Coroutine[object, object, object]]
 
 HANG_S = 5.0
 """Seconds after which a call that does not return is abandoned."""
@@ -104,7 +104,7 @@ ROUNDS = 8
 """Number of calls in a check for leaks. A leak counts if there is one per call."""
 
 
-class Stuck(AssertionError):
+class CallTimeoutError(AssertionError):
     """A call did not return."""
 
 
@@ -139,17 +139,17 @@ def in_thread(work: Callable[[], ResultT], limit_s: float) -> ResultT:
     thread.join(limit_s)
     if thread.is_alive():
         end_thread(thread)
-        raise Stuck(f"no result after {limit_s:g} s")
+        raise CallTimeoutError(f"no result after {limit_s:g} s")
     if errors:
         raise errors[0]
     return found[0]
 
 
-def refuses_cancellation(act: Act, delays: tuple[float, ...] = (0.0, 0.002, 0.02)) -> bool:
+def ignores_cancellation(make_call: CallFactory, delays: tuple[float, ...] = (0.0, 0.002, 0.02)) -> bool:
     """Whether a call continues after it is cancelled, after one of several delays."""
 
     async def cancelled(delay: float) -> bool:
-        task = asyncio.ensure_future(act())
+        task = asyncio.ensure_future(make_call())
         await asyncio.sleep(delay)
         if not task.cancel():
             with contextlib.suppress(*RAISED):
@@ -160,24 +160,24 @@ def refuses_cancellation(act: Act, delays: tuple[float, ...] = (0.0, 0.002, 0.02
 
     try:
         return not all(in_thread(lambda: asyncio.run(cancelled(delay)), HANG_S) for delay in delays)  # noqa: B023
-    except Stuck:
+    except CallTimeoutError:
         return True
 
 
-def left_behind(build: Callable[[], Act]) -> str:
+def find_leaks(build: Callable[[], CallFactory]) -> str:
     """Description of the resources that calls leak, on one object or on objects that are built for one call each."""
     asyncio.run(_tasks_left(build))  # a first call, since resources that exist once per process are allowed
-    act = build()
-    of_calls = _grown(lambda: asyncio.run(_tasks_left(lambda: act)))
+    make_call = build()
+    of_calls = _leaks_of_rounds(lambda: asyncio.run(_tasks_left(lambda: make_call)))
     return f"{of_calls} after {ROUNDS} calls" if of_calls else _of_objects(build)
 
 
-def _of_objects(build: Callable[[], Act]) -> str:
-    left = _grown(lambda: asyncio.run(_tasks_left(build)))
+def _of_objects(build: Callable[[], CallFactory]) -> str:
+    left = _leaks_of_rounds(lambda: asyncio.run(_tasks_left(build)))
     return f"{left} after it was built, called once and deleted {ROUNDS} times" if left else ""
 
 
-async def _tasks_left(build: Callable[[], Act]) -> int:
+async def _tasks_left(build: Callable[[], CallFactory]) -> int:
     before = asyncio.all_tasks()
     with contextlib.suppress(*RAISED):
         await build()()
@@ -188,7 +188,7 @@ async def _tasks_left(build: Callable[[], Act]) -> int:
     return left
 
 
-def _grown(once: Callable[[], int]) -> str:
+def _leaks_of_rounds(once: Callable[[], int]) -> str:
     before, threads, files = set(children(os.getpid())), set(threading.enumerate()), open_files()
     tasks = sum(once() for _ in range(ROUNDS))
     left: dict[str, int] = {}
@@ -211,14 +211,14 @@ def open_files() -> int:
     return len(list(Path("/proc/self/fd").glob("*")))
 
 
-def leaked_bytes(act: Act) -> float:
+def leaked_bytes(make_call: CallFactory) -> float:
     """Bytes leaked per call, averaged over the second half of many calls, when bounded caches are full."""
 
     async def many(count: int, limit_s: float) -> int:
         done, end = 0, time.perf_counter() + limit_s
         while done < count and (done < 8 or time.perf_counter() < end):
             with contextlib.suppress(*RAISED):
-                await act()
+                await make_call()
             done += 1
         return done
 
@@ -242,12 +242,12 @@ def leaked_bytes(act: Act) -> float:
             tracemalloc.stop()
 
 
-def printed(act: Act) -> str:
+def capture_stdout(make_call: CallFactory) -> str:
     """What a call writes to standard output."""
 
     async def once() -> None:
         with contextlib.suppress(*RAISED):
-            await act()
+            await make_call()
 
     with contextlib.redirect_stdout(io.StringIO()) as out:
         asyncio.run(once())
@@ -255,7 +255,7 @@ def printed(act: Act) -> str:
 
 
 @contextlib.contextmanager
-def refused_network() -> Iterator[Counter[str]]:
+def block_network() -> Iterator[Counter[str]]:
     """Refuse and count every connection that this process opens."""
     attempts: Counter[str] = Counter()
 
@@ -280,7 +280,7 @@ def end_thread(thread: threading.Thread) -> None:
 DONE = b"."
 
 
-def fails_in_a_fork(work: Callable[[], object], limit_s: float) -> str:
+def failure_in_fork(work: Callable[[], object], limit_s: float) -> str:
     """How a fork of this process crashed or hung while it did the work, or ""; ignores errors that the work raises."""
     reading, writing = os.pipe()
     with warnings.catch_warnings():  # about threads, which the fork does not need
@@ -303,10 +303,10 @@ def fails_in_a_fork(work: Callable[[], object], limit_s: float) -> str:
         _, status = os.waitpid(pid, 0)
     if done:
         return ""
-    return f"it ended the process ({_ended(status)})" if ready else f"it did not return within {limit_s:g} s"
+    return f"it ended the process ({_exit_text(status)})" if ready else f"it did not return within {limit_s:g} s"
 
 
-def _ended(status: int) -> str:
+def _exit_text(status: int) -> str:
     code = os.waitstatus_to_exitcode(status)
     return f"exit status {code}" if code >= 0 else f"signal {-code}"
 
@@ -315,7 +315,7 @@ _IN_A_CALL: ContextVar[bool] = ContextVar("_IN_A_CALL", default=False)
 
 
 @contextlib.contextmanager
-def tasks_of_calls() -> Iterator[Callable[[], int]]:
+def count_call_tasks() -> Iterator[Callable[[], int]]:
     """Counts tasks started in this block that still run; a server's tasks for its connections do not count."""
     loop, made = asyncio.get_running_loop(), list[asyncio.Task[object]]()
 
@@ -343,7 +343,7 @@ class InjectedError(RuntimeError):
     """Raised when an unreadable field of a sample is read."""
 
 
-class SpiedSample(Sample):
+class SpySample(Sample):
     """A sample that records which of its fields are read."""
 
     read: set[str]
@@ -360,8 +360,8 @@ class SpiedSample(Sample):
         return object.__getattribute__(self, name)
 
 
-def spied(sample: Sample, broken: Collection[str] = ()) -> SpiedSample:
+def spy_on(sample: Sample, broken: Collection[str] = ()) -> SpySample:
     """A copy of the sample that records reads, and raises when a field in `broken` is read."""
-    made = SpiedSample(**{name: getattr(sample, name) for name in FIELDS})
+    made = SpySample(**{name: getattr(sample, name) for name in FIELDS})
     made.read, made.broken = set(), broken
     return made

@@ -107,17 +107,17 @@ def check(
         @functools.wraps(method)
         def numbered(self: ContractT) -> None:
             self._prepare()
-            self._admit(info)
+            self._check_needs(info)
             try:
                 method(self)
             except SkipTest as skip:  # also a skip for pytest, without importing it
-                self._note(info, CheckStatus.SKIPPED, str(skip))
+                self._record(info, CheckStatus.SKIPPED, str(skip))
                 raise
             except (Exception, SystemExit, asyncio.CancelledError) as error:
                 detail = _error_text(error)
-                self._note(info, CheckStatus.FAILED, detail)
+                self._record(info, CheckStatus.FAILED, detail)
                 raise ContractViolation(info, detail) from error
-            self._note(info, CheckStatus.PASSED, "")
+            self._record(info, CheckStatus.PASSED, "")
 
         numbered.check = info  # type: ignore[attr-defined]  # function attribute that the kit collects
         return numbered
@@ -156,7 +156,7 @@ class Contract:
     """Whether `slime plugins check` created this class. It then skips checks that need attributes from the author."""
     patience: ClassVar[float] = 1.0
     """Factor on the time limits of its checks in `slime plugins check`; set it above 1 for slow plugins."""
-    _noted: ClassVar[dict[str, CheckResult]] = {}
+    _results: ClassVar[dict[str, CheckResult]] = {}
 
     def __init_subclass__(cls) -> None:
         """Refuse subclasses that weaken a contract.
@@ -165,7 +165,7 @@ class Contract:
             TypeError: the class replaces a check, or its `xfail` names an unknown check or has an empty reason.
         """
         super().__init_subclass__()
-        cls._noted = {}
+        cls._results = {}
         for name in vars(cls):
             inherited = getattr(super(cls, cls), name, None)
             if info := getattr(inherited, "check", None):
@@ -189,7 +189,7 @@ class Contract:
     @classmethod
     def report(cls, *identities: str) -> tuple[CheckResult, ...]:
         """Run checks without pytest, each on a fresh instance: all, or the given ones and the ones that they need."""
-        cls._noted.clear()
+        cls._results.clear()
         try:
             return tuple(cls.result(identity) for identity in identities or cls.checks())
         finally:
@@ -205,7 +205,7 @@ class Contract:
         checks = cls.checks()
         if identity not in checks:
             raise ValueError(f"{cls.__name__}: there is no check {identity!r}.{did_you_mean(identity, checks)}")
-        return cls._excused(cls._outcome(checks[identity]))
+        return cls._apply_xfail(cls._run_once(checks[identity]))
 
     def inapplicable(self) -> Collection[str]:
         """Numbers of checks that do not apply to this choice; `slime plugins check` omits them."""
@@ -215,7 +215,7 @@ class Contract:
     def teardown_class(cls) -> None:
         """Free resources that the checks share. pytest and `report` call it after the last check."""
 
-    def own(self, name: str, value: ValueT | None) -> ValueT:
+    def author_value(self, name: str, value: ValueT | None) -> ValueT:
         """Value of an attribute that only the plugin author can set; skips the check if it is None."""
         if value is not None:
             return value
@@ -224,18 +224,18 @@ class Contract:
         raise AssertionError(f"{type(self).__name__} needs `{name}`, which is not set. Set it in the class.")
 
     @classmethod
-    def _outcome(cls, info: CheckInfo) -> CheckResult:
-        if info.identity not in cls._noted:
+    def _run_once(cls, info: CheckInfo) -> CheckResult:
+        if info.identity not in cls._results:
             with contextlib.suppress(ContractViolation, SkipTest):  # it is noted
                 getattr(cls(), info.method)()
-        return cls._noted[info.identity]
+        return cls._results[info.identity]
 
     @classmethod
-    def _note(cls, info: CheckInfo, status: CheckStatus, detail: str) -> None:
-        cls._noted[info.identity] = CheckResult(info.identity, status, detail, info.advice)
+    def _record(cls, info: CheckInfo, status: CheckStatus, detail: str) -> None:
+        cls._results[info.identity] = CheckResult(info.identity, status, detail, info.advice)
 
     @classmethod
-    def _excused(cls, found: CheckResult) -> CheckResult:
+    def _apply_xfail(cls, found: CheckResult) -> CheckResult:
         reason = cls.xfail.get(found.identity)
         if reason is None or found.status is CheckStatus.SKIPPED:
             return found
@@ -248,7 +248,7 @@ class Contract:
     def _prepare(self) -> None:
         """Called before every check; contracts may override it."""
 
-    def _admit(self, info: CheckInfo) -> None:
+    def _check_needs(self, info: CheckInfo) -> None:
         reason = ""
         for found in map(self.result, info.needs):
             if found.status is CheckStatus.FAILED:
@@ -256,7 +256,7 @@ class Contract:
             elif found.status is CheckStatus.SKIPPED and found.detail.startswith(NOT_RUN):
                 reason = reason or found.detail
         if reason:
-            self._note(info, CheckStatus.SKIPPED, reason)
+            self._record(info, CheckStatus.SKIPPED, reason)
             raise SkipTest(reason)
 
 

@@ -93,14 +93,14 @@ class DataSourceContract(RoleContract[DataSourceSpec]):
         """
         for cut in range(ROUNDS):
             source = self._build()
-            _play(source, cut)
+            _run_rounds(source, cut)
             saved = plain_state(source.state_dict())
             resumed = self._build()
             resumed.load_state_dict(json.loads(saved))
-            expected, found = (_play(each, ROUNDS) for each in (source, resumed))
+            expected, found = (_run_rounds(each, ROUNDS) for each in (source, resumed))
             if found != expected:
-                told = f"saved after {cut} draws, a resumed source draws other groups"
-                raise AssertionError(f"{told}: {_difference(expected, found, requeued=cut > 0)}")
+                where = f"saved after {cut} draws, a resumed source draws other groups"
+                raise AssertionError(f"{where}: {_difference(expected, found, requeued=cut > 0)}")
 
     @check("SRC-006", needs=("SRC-001", "SRC-009"))
     def test_returned_groups_are_drawn_first(self) -> None:
@@ -115,7 +115,7 @@ class DataSourceContract(RoleContract[DataSourceSpec]):
     @check("SRC-007", needs=("SRC-001", "SRC-009"))
     def test_the_seed_determines_the_order(self) -> None:
         """Two sources with one seed draw the same groups. Shuffle with `random.Random(setup.seed)`, not `random`."""
-        one, other = (_play(self._build(), ROUNDS) for _ in range(2))
+        one, other = (_run_rounds(self._build(), ROUNDS) for _ in range(2))
         require(one == other, "two sources with the same seed drew different groups")
 
     @check("SRC-008", needs=("SRC-001", "SRC-009"))
@@ -132,9 +132,9 @@ class DataSourceContract(RoleContract[DataSourceSpec]):
     def test_two_sources_share_no_state(self) -> None:
         """Training and evaluation use separate sources. Store position, order and returned groups in `self`."""
         one, other = self._build(), self._build()
-        before = _shown(one.state_dict())
-        _play(other, ROUNDS)
-        require(_shown(one.state_dict()) == before, "drawing from one source changed the state of another one")
+        before = _state_text(one.state_dict())
+        _run_rounds(other, ROUNDS)
+        require(_state_text(one.state_dict()) == before, "drawing from one source changed the state of another one")
 
     def _build(self) -> DataSource:
         setup = DataSourceSetup(
@@ -145,7 +145,7 @@ class DataSourceContract(RoleContract[DataSourceSpec]):
             n_samples_per_prompt=SAMPLES,
             shuffle=True,
         )
-        return self.spec.factory(self.validated(), setup)
+        return self.spec.factory(self.make_settings(), setup)
 
     def _prompts(self) -> PromptFile:
         path = _scratch() / f"{type(self).__qualname__}.jsonl"
@@ -164,7 +164,7 @@ def _scratch() -> Path:
     return Path(folder)
 
 
-def _shown(state: object) -> str:
+def _state_text(state: object) -> str:
     try:
         return json.dumps(state, sort_keys=True, default=repr)
     except TypeError:
@@ -187,7 +187,7 @@ def _draw(source: DataSource, count: int) -> list[Group]:
     return asyncio.run(source.draw(count))
 
 
-def _play(source: DataSource, rounds: int) -> list[str]:
+def _run_rounds(source: DataSource, rounds: int) -> list[str]:
     drawn = []
     for _ in range(rounds):
         groups = _draw(source, 3)
@@ -223,7 +223,7 @@ class BufferContract(RoleContract[BufferSpec]):
     @check("BUF-004", needs=("BUF-001", "BUF-005", "BUF-008"))
     def test_a_group_is_returned_at_most_max_uses_times(self) -> None:
         """Return a group as often as `BufferSpec.replay` allows, by default once. More would be off-policy training."""
-        allowed = self.spec.replay(self.validated()).max_uses
+        allowed = self.spec.replay(self.make_settings()).max_uses
         buffer, uses = self._build(), Counter[GroupId]()
         for round_ in range(ROUNDS * (1 + allowed)):
             if round_ < ROUNDS:
@@ -247,12 +247,12 @@ class BufferContract(RoleContract[BufferSpec]):
         """A crash must not lose groups. `state_dict` returns plain JSON with every group, priority and random state."""
         for cut in range(ROUNDS):
             buffer = self._build()
-            self._play(buffer, range(cut))
+            self._run_rounds(buffer, range(cut))
             saved = plain_state(buffer.state_dict())
             resumed = self._build()
             resumed.load_state_dict(json.loads(saved))
             require(len(resumed) == len(buffer), f"it held {len(buffer)} groups, and {len(resumed)} after a resume")
-            expected, found = (self._play(each, range(cut, ROUNDS)) for each in (buffer, resumed))
+            expected, found = (self._run_rounds(each, range(cut, ROUNDS)) for each in (buffer, resumed))
             require(found == expected, f"saved after {cut} rounds, a resumed buffer returns other groups")
 
     @check("BUF-007", needs=("BUF-001",))
@@ -287,18 +287,18 @@ class BufferContract(RoleContract[BufferSpec]):
                 require(same, f"the buffer changed samples of group {group.id}")
 
     def _build(self) -> Buffer:
-        return self.spec.factory(self.validated(), BufferSetup(self.make, SEED, buffer_filter=_OldestFirst()))
+        return self.spec.factory(self.make_settings(), BufferSetup(self.make, SEED, buffer_filter=_OldestFirst()))
 
-    def _play(self, buffer: Buffer, rounds: range) -> list[tuple[list[GroupId], list[float], list[GroupId]]]:
-        told = []
+    def _run_rounds(self, buffer: Buffer, rounds: range) -> list[tuple[list[GroupId], list[float], list[GroupId]]]:
+        history = []
         for round_ in rounds:
             buffer.add(_groups(round_))
             evicted = buffer.evict(_context(round_))
             draw = buffer.sample(2, _context(round_))
             ids = [group.id for group in draw.groups]
             buffer.update({group_id: 1.0 / (1 + group_id.draw) for group_id in ids})
-            told.append((ids, list(draw.weights), sorted(evicted)))
-        return told
+            history.append((ids, list(draw.weights), sorted(evicted)))
+        return history
 
 
 class _OldestFirst:

@@ -82,7 +82,7 @@ class DecisionContract(RoleContract[SpecT]):
         raise NotImplementedError
 
     def _result_for(self, groups: Sequence[Group]) -> object:
-        return self.require_valid(self.invoke(self.built(), copy.deepcopy(groups)), groups)
+        return self.require_valid(self.invoke(self.build(), copy.deepcopy(groups)), groups)
 
 
 Deciding = DecisionContract[Any]
@@ -90,7 +90,7 @@ Deciding = DecisionContract[Any]
 
 def test_the_factory_builds_a_plain_function(self: Deciding) -> None:
     """The factory returns a plain `def` with the arguments of its role: it computes, and awaits nothing."""
-    require_plain_def(self.built(), *self.arguments)
+    require_plain_def(self.build(), *self.arguments)
 
 
 def test_the_return_value_is_valid(self: Deciding) -> None:
@@ -102,20 +102,20 @@ def test_the_return_value_is_valid(self: Deciding) -> None:
 def test_it_does_not_change_its_arguments(self: Deciding) -> None:
     """The core applies the result. Do not sort, pop or change the arguments."""
     for groups in self.inputs():
-        require_unchanged(groups, lambda given: self.invoke(self.built(), given))
+        require_unchanged(groups, lambda given: self.invoke(self.build(), given))
 
 
 def test_the_same_arguments_get_the_same_result(self: Deciding) -> None:
     """A resumed run repeats calls. Keep no state between calls, and draw random numbers from `setup.seed`."""
-    made, inputs = self.built(), self.inputs()
+    made, inputs = self.build(), self.inputs()
     first, second = ([repr(self.invoke(made, copy.deepcopy(groups))) for groups in inputs] for _ in range(2))
-    fresh = [repr(self.invoke(self.built(), copy.deepcopy(groups))) for groups in inputs[::-1]][::-1]
+    fresh = [repr(self.invoke(self.build(), copy.deepcopy(groups))) for groups in inputs[::-1]][::-1]
     require(first == second == fresh, "a second call with the same groups returned another result; expected the same")
 
 
 def test_a_call_is_fast(self: Deciding) -> None:
     """The run waits for the result. Compute little, and do not read files or the network."""
-    made, groups = self.built(), self.inputs()[0]
+    made, groups = self.build(), self.inputs()[0]
     require_quick(lambda: self.invoke(made, copy.deepcopy(groups)), self.limit_s)
 
 
@@ -262,7 +262,7 @@ class RewardShaperContract(DecisionContract[RewardShaperSpec]):
         return check_shaped(result, plugin=self.registered.plugin, groups=groups, before=raw(groups))
 
     def _shaper(self) -> Callable[[Sequence[Group], ShapeContext], object]:
-        made: Any = self.built()
+        made: Any = self.build()
         return made  # type: ignore[no-any-return]  # SHP-001 has checked its signature
 
 
@@ -283,7 +283,7 @@ class BatchTransformContract(DecisionContract[BatchTransformSpec]):
     @check("BTR-005", needs=("BTR-001",))
     def test_a_call_is_fast(self) -> None:
         """It runs in the driver, once per sample. Compute little, and do not read files or the network."""
-        made: Any = self.built()
+        made: Any = self.build()
         (group,) = self.inputs()[0]
         ctx = ShapeContext(rollout_id=3, rewards=raw([group]))
         require_quick(lambda: made(copy.deepcopy(group.samples[0]), group, ctx), self.limit_s)
@@ -293,7 +293,7 @@ class BatchTransformContract(DecisionContract[BatchTransformSpec]):
         inputs = [[group] for group in self.groups or varied_groups()]
         if self.automatic:
             try:
-                self.invoke(self.built(), copy.deepcopy(inputs[0]))
+                self.invoke(self.build(), copy.deepcopy(inputs[0]))
             except SkipTest:
                 raise
             except Exception as error:
@@ -379,7 +379,7 @@ class BufferFilterContract(RoleContract[BufferFilterSpec]):
         require(len(self._select(groups, 8).take) > 0, "it selected none of 64 groups of the current weights, want=8")
 
     def _build(self) -> BufferFilter:
-        return self.spec.factory(self.validated(), self.setup())
+        return self.spec.factory(self.make_settings(), self.setup())
 
     def _select(self, groups: Sequence[Group], want: int) -> Selection:
         return self._build().select(groups, want, _context())

@@ -25,8 +25,8 @@ from unittest import SkipTest
 from slime_core.errors import SlimeError, WorkerError
 from slime_core.roles import FinishReason, GenerateOutput, SamplingParams
 from slime_testing._engine_answers import ExtrasChecks, SamplingChecks, StreamingChecks
-from slime_testing._engine_runs import ONE, SAME_LOG_PROB, SAMPLED, Load, Play, Served
-from slime_testing.calling import SETTLE_S, Held, held, settled
+from slime_testing._engine_runs import ONE, SAME_LOG_PROB, SAMPLED, Client, Load, ServedEngine
+from slime_testing.calling import SETTLE_S, Resources, resources, wait_released
 from slime_testing.contract import check, require
 from slime_testing.role import require_methods
 
@@ -45,9 +45,9 @@ class EngineContract(SamplingChecks, StreamingChecks, ExtrasChecks):
         """The object has every method of `slime_core.roles.Engine`, each an `async def`. The factory starts nothing."""
         with tempfile.TemporaryDirectory() as scratch:
             setup = self.make_setup(Path(scratch))
-            before = held()
+            before = resources()
             built: object = self._build(setup)
-            left = held() - before
+            left = resources() - before
             asyncio.run(setup.launcher.close())
         require_methods(built, METHODS)
         plain = [name for name in METHODS if not inspect.iscoroutinefunction(getattr(built, name))]
@@ -66,10 +66,10 @@ class EngineContract(SamplingChecks, StreamingChecks, ExtrasChecks):
     def test_new_weights_take_effect_at_once(self) -> None:
         """After `load_weights`, outputs come from the new version. Flush caches, and reload every worker."""
 
-        async def use(play: Play, load: Load) -> list[GenerateOutput]:
-            before = await play.ask(ONE)
+        async def use(client: Client, load: Load) -> list[GenerateOutput]:
+            before = await client.request(ONE)
             await load(1)
-            return [before, *await asyncio.gather(*(play.ask(ONE) for _ in range(8)))]
+            return [before, *await asyncio.gather(*(client.request(ONE) for _ in range(8)))]
 
         before, *after = self._run_with_weights(use)
         reported = before.weight_version
@@ -83,14 +83,14 @@ class EngineContract(SamplingChecks, StreamingChecks, ExtrasChecks):
     def test_weights_can_be_loaded_during_generation(self) -> None:
         """An asynchronous run loads weights at any time. Running requests must finish, with either version."""
 
-        async def use(play: Play, load: Load) -> list[GenerateOutput | BaseException]:
-            running = await play.keep_busy(self.busy_tokens)
+        async def use(client: Client, load: Load) -> list[GenerateOutput | BaseException]:
+            running = await client.keep_busy(self.busy_tokens)
             await load(1)
-            return await play.ends(running)
+            return await client.results(running)
 
-        ends = self._run_with_weights(use)
-        wrong = [end for end in ends if not (isinstance(end, GenerateOutput) and end.weight_version in (0, 1))]
-        failures = f"{len(wrong)} of {len(ends)} running requests ended with {wrong[:1]}"
+        results = self._run_with_weights(use)
+        wrong = [end for end in results if not (isinstance(end, GenerateOutput) and end.weight_version in (0, 1))]
+        failures = f"{len(wrong)} of {len(results)} running requests ended with {wrong[:1]}"
         require(not wrong, f"{failures} when version 1 was loaded; expected outputs of version 0 or 1")
 
     @check("ENG-013", needs=("ENG-001",))
@@ -100,21 +100,21 @@ class EngineContract(SamplingChecks, StreamingChecks, ExtrasChecks):
         If the engine finishes before the abort, set a larger `busy_tokens`.
         """
 
-        async def use(play: Play) -> tuple[list[GenerateOutput | BaseException], GenerateOutput]:
-            ends: list[GenerateOutput | BaseException] = []
+        async def use(client: Client) -> tuple[list[GenerateOutput | BaseException], GenerateOutput]:
+            results: list[GenerateOutput | BaseException] = []
             for _ in range(ROUNDS):
-                running = await play.keep_busy(self.busy_tokens)
-                await play.limited(play.engine.abort(), "abort()")
-                ends += await play.ends(running)
-                if any(isinstance(end, GenerateOutput) and end.finish is FinishReason.ABORT for end in ends):
+                running = await client.keep_busy(self.busy_tokens)
+                await client.with_timeout(client.engine.abort(), "abort()")
+                results += await client.results(running)
+                if any(isinstance(end, GenerateOutput) and end.finish is FinishReason.ABORT for end in results):
                     break
-            return ends, await play.ask(SAMPLED)
+            return results, await client.request(SAMPLED)
 
-        ends, after = self._run(use)
-        raised = [end for end in ends if isinstance(end, BaseException)]
-        require(not raised, f"{len(raised)} of {len(ends)} aborted requests raised {raised[:1]}; expected outputs")
-        aborted = [end for end in ends if isinstance(end, GenerateOutput) and end.finish is FinishReason.ABORT]
-        require(aborted, f"none of {len(ends)} running requests has finish ABORT after abort()")
+        results, after = self._run(use)
+        raised = [end for end in results if isinstance(end, BaseException)]
+        require(not raised, f"{len(raised)} of {len(results)} aborted requests raised {raised[:1]}; expected outputs")
+        aborted = [end for end in results if isinstance(end, GenerateOutput) and end.finish is FinishReason.ABORT]
+        require(aborted, f"none of {len(results)} running requests has finish ABORT after abort()")
         agree = all(len(each.tokens) == len(each.log_probs) for each in aborted)
         require(agree, "an aborted output has different numbers of tokens and log-probs")
         require(after.finish is not FinishReason.ABORT, "a request that was sent after abort() was aborted too")
@@ -123,11 +123,11 @@ class EngineContract(SamplingChecks, StreamingChecks, ExtrasChecks):
     def test_a_cancelled_request_ends(self) -> None:
         """If `generate` is cancelled, end its tasks, and abort the request on the server by its id."""
 
-        async def use(play: Play) -> tuple[int, int, int]:
-            await play.ask(ONE)
+        async def use(client: Client) -> tuple[int, int, int]:
+            await client.request(ONE)
             before = asyncio.all_tasks()
-            requests = await play.keep_busy(self.busy_tokens)
-            return await self._cancelled(play, requests, before)
+            requests = await client.keep_busy(self.busy_tokens)
+            return await self._cancelled(client, requests, before)
 
         calls, tasks, running = self._run(use)
         require(calls == 0, f"{calls} calls of generate() still run {SETTLE_S:g} s after they were cancelled")
@@ -137,24 +137,26 @@ class EngineContract(SamplingChecks, StreamingChecks, ExtrasChecks):
     @check("ENG-015", needs=("ENG-001",))
     def test_close_frees_everything_and_can_be_repeated(self) -> None:
         """A run may close an engine that did not start, and close it twice. End processes, sockets and tasks."""
-        before = held()
+        before = resources()
 
-        async def close(play: Play) -> int:
+        async def close(client: Client) -> int:
             for _ in range(2):
-                await play.limited(play.engine.close(), "close()")
+                await client.with_timeout(client.engine.close(), "close()")
             await asyncio.sleep(0)
             return len(asyncio.all_tasks()) - 1
 
-        async def use(play: Play) -> tuple[int, Held]:
+        async def use(client: Client) -> tuple[int, Resources]:
             # Count processes here, since the launcher ends them later in any case. Count files after the loop's end.
-            tasks = await close(play)
-            return tasks, await asyncio.to_thread(settled, lambda: Held(processes=(held() - before).processes))
+            tasks = await close(client)
+            return tasks, await asyncio.to_thread(
+                wait_released, lambda: Resources(processes=(resources() - before).processes)
+            )
 
         self._run(close, start=False)
         self._run(close, fresh=True)  # creates permanent resources, such as a process server
-        before = held()
+        before = resources()
         tasks, processes = self._run(use, fresh=True)
-        files = settled(lambda: held() - before)
+        files = wait_released(lambda: resources() - before)
         require(tasks == 0, f"{tasks} tasks still run after close()")
         require(not processes, f"{processes} still exist after close()")
         require(not files, f"{files} are still open after close()")
@@ -163,15 +165,15 @@ class EngineContract(SamplingChecks, StreamingChecks, ExtrasChecks):
     def test_requests_to_a_closed_engine_raise_an_error(self) -> None:
         """After `close`, running and later requests raise a WorkerError, so that callers do not hang."""
 
-        async def use(play: Play) -> tuple[list[GenerateOutput | BaseException], GenerateOutput | BaseException]:
-            running = await play.keep_busy(self.busy_tokens)
-            await play.limited(play.engine.close(), "close()")
-            ends = await play.ends(running)
-            return ends, (await play.ends([asyncio.create_task(play.ask(ONE))]))[0]
+        async def use(client: Client) -> tuple[list[GenerateOutput | BaseException], GenerateOutput | BaseException]:
+            running = await client.keep_busy(self.busy_tokens)
+            await client.with_timeout(client.engine.close(), "close()")
+            results = await client.results(running)
+            return results, (await client.results([asyncio.create_task(client.request(ONE))]))[0]
 
-        ends, later = self._run(use, fresh=True)
-        wrong = [end for end in ends if not isinstance(end, WorkerError | GenerateOutput)]
-        ended = f"{len(wrong)} of {len(ends)} requests that ran at close() ended with {wrong[:1]}"
+        results, later = self._run(use, fresh=True)
+        wrong = [end for end in results if not isinstance(end, WorkerError | GenerateOutput)]
+        ended = f"{len(wrong)} of {len(results)} requests that ran at close() ended with {wrong[:1]}"
         require(not wrong, f"{ended}; expected an output or a WorkerError")
         require(
             isinstance(later, WorkerError), f"generate() after close() ended with {later!r}; expected a WorkerError"
@@ -184,15 +186,15 @@ class EngineContract(SamplingChecks, StreamingChecks, ExtrasChecks):
             raise SkipTest("the contract sets too_long = None: prompts have no limit")
         prompt = [self.prompts[0][0]] * self.too_long
 
-        async def use(play: Play) -> list[GenerateOutput | BaseException]:
-            calls = [play.generate(prompt, SAMPLED), *(play.ask(SAMPLED, seed=seed) for seed in range(4))]
-            return await play.ends([asyncio.create_task(call) for call in calls])
+        async def use(client: Client) -> list[GenerateOutput | BaseException]:
+            calls = [client.generate(prompt, SAMPLED), *(client.request(SAMPLED, seed=seed) for seed in range(4))]
+            return await client.results([asyncio.create_task(call) for call in calls])
 
         long, *others = self._run(use)
         if isinstance(long, GenerateOutput):
             empty = not len(long.tokens) and long.finish is FinishReason.LENGTH
-            answer = f"{len(long.tokens)} tokens and finish {long.finish}"
-            require(empty, f"a prompt of {self.too_long} tokens got {answer}; expected 0 tokens and LENGTH")
+            outcome = f"{len(long.tokens)} tokens and finish {long.finish}"
+            require(empty, f"a prompt of {self.too_long} tokens got {outcome}; expected 0 tokens and LENGTH")
         else:
             clear = isinstance(long, SlimeError) and str(self.too_long) in str(long)
             require(clear, f"expected a SlimeError that contains the prompt's length {self.too_long}, got {long!r}")
@@ -206,17 +208,17 @@ class EngineContract(SamplingChecks, StreamingChecks, ExtrasChecks):
         An engine that loads only some tensors returns garbage under a valid version. See `invalid_weights`.
         """
 
-        async def use(served: Served) -> tuple[object, GenerateOutput, GenerateOutput] | None:
+        async def use(served: ServedEngine) -> tuple[object, GenerateOutput, GenerateOutput] | None:
             channel = await asyncio.to_thread(self.invalid_weights, served.setup)
             if channel is None:
                 return None
-            play = served.play
-            before, raised = await play.ask(ONE), None
+            client = served.client
+            before, raised = await client.request(ONE), None
             try:
-                await play.limited(play.engine.load_weights(channel, 1), "load_weights()")
+                await client.with_timeout(client.engine.load_weights(channel, 1), "load_weights()")
             except Exception as error:
                 raised = error
-            return raised, before, await play.ask(ONE)
+            return raised, before, await client.request(ONE)
 
         outcome = self._run_served(use)
         if outcome is None:
@@ -236,18 +238,18 @@ class EngineContract(SamplingChecks, StreamingChecks, ExtrasChecks):
         Repeat the abort until no request runs, or drop requests that are not sent yet.
         """
 
-        async def use(play: Play) -> list[GenerateOutput | BaseException]:
-            await play.ask(ONE)
+        async def use(client: Client) -> list[GenerateOutput | BaseException]:
+            await client.request(ONE)
             requests = []
             for seed in range(EARLY):
-                requests.append(asyncio.create_task(play.ask(SamplingParams(self.busy_tokens), seed=seed)))
+                requests.append(asyncio.create_task(client.request(SamplingParams(self.busy_tokens), seed=seed)))
                 await asyncio.sleep(0)
-            await play.limited(play.engine.abort(), "abort()")
-            return await play.ends(requests)
+            await client.with_timeout(client.engine.abort(), "abort()")
+            return await client.results(requests)
 
-        ends = self._run(use)
+        results = self._run(use)
         served = [
-            each for each in ends if not isinstance(each, GenerateOutput) or each.finish is not FinishReason.ABORT
+            each for each in results if not isinstance(each, GenerateOutput) or each.finish is not FinishReason.ABORT
         ]
-        ended = f"{len(served)} of {len(ends)} requests that were sent before abort() ended with {served[:1]}"
+        ended = f"{len(served)} of {len(results)} requests that were sent before abort() ended with {served[:1]}"
         require(not served, f"{ended}; expected finish ABORT")

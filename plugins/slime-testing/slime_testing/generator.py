@@ -30,7 +30,7 @@ from slime_core.roles import (
 )
 from slime_core.sample import Sample, Status
 from slime_testing.blocking import BLOCK_S, blocks
-from slime_testing.calling import RAISED, Act, call, left_behind, refuses_cancellation, tasks_of_calls
+from slime_testing.calling import RAISED, CallFactory, call, count_call_tasks, find_leaks, ignores_cancellation
 from slime_testing.contract import check, require
 from slime_testing.engine import MAX_NEW_TOKENS, Call, ScriptedEngine
 from slime_testing.role import RoleContract, require_called_as
@@ -56,7 +56,7 @@ def turns_of(calls: Sequence[Call]) -> list[Call]:
 
 
 @contextlib.asynccontextmanager
-async def started(generator: Generator) -> AsyncIterator[Generator]:
+async def running_generator(generator: Generator) -> AsyncIterator[Generator]:
     """The generator, started if it has `start`, and closed afterwards."""
     if not isinstance(generator, StartsAndStops):
         yield generator
@@ -70,11 +70,11 @@ async def started(generator: Generator) -> AsyncIterator[Generator]:
 
 async def call_once(generator: Generator, sample: Sample, ctx: GenerateContext) -> list[Sample]:
     """Start the generator, call it once and close it."""
-    async with started(generator):
-        return await limited(generator, sample, ctx)
+    async with running_generator(generator):
+        return await generate(generator, sample, ctx)
 
 
-async def limited(generator: Generator, sample: Sample, ctx: GenerateContext) -> list[Sample]:
+async def generate(generator: Generator, sample: Sample, ctx: GenerateContext) -> list[Sample]:
     """Call the generator with a timeout of `TIMEOUT_S`."""
     async with asyncio.timeout(TIMEOUT_S):
         return await generator(sample, ctx)
@@ -226,8 +226,8 @@ class GeneratorContract(RoleContract[GeneratorSpec]):
         asked = [self._pending(number % 2) for number in range(16)]
 
         async def concurrently() -> list[list[Sample]]:
-            async with started(self._build()) as generator:
-                return await asyncio.gather(*(limited(generator, sample, engine.context(None)) for sample in asked))
+            async with running_generator(self._build()) as generator:
+                return await asyncio.gather(*(generate(generator, sample, engine.context(None)) for sample in asked))
 
         expected = [self._run(self._engine(), self._pending(number)) for number in range(2)]
         for number, returned in enumerate(asyncio.run(concurrently())):
@@ -270,8 +270,8 @@ class GeneratorContract(RoleContract[GeneratorSpec]):
     def test_a_call_can_be_cancelled(self) -> None:
         """Ctrl-C and timeouts cancel the call. Do not catch `asyncio.CancelledError`, or raise it again."""
         for turn in self._each_turn():
-            act = self._act(lambda: self._engine(delay_s=0.1, from_turn=turn))  # noqa: B023  # called in this iteration
-            cancelled = not refuses_cancellation(act)
+            make_call = self._call_factory(lambda: self._engine(delay_s=0.1, from_turn=turn))  # noqa: B023  # called in this iteration
+            cancelled = not ignores_cancellation(make_call)
             require(cancelled, "the call still ran one second after task.cancel(); expected asyncio.CancelledError")
 
     @check("GEN-012", needs=("GEN-002",))
@@ -316,13 +316,13 @@ class GeneratorContract(RoleContract[GeneratorSpec]):
     @check("GEN-015", needs=("GEN-001",))
     def test_it_does_not_block_the_event_loop(self) -> None:
         """All samples wait while a generator blocks the event loop. `await` tools, or use `asyncio.to_thread`."""
-        if stall := blocks(self._act(self._engine), BLOCK_S, self._opened):
+        if stall := blocks(self._call_factory(self._engine), BLOCK_S, self._open_generator):
             raise AssertionError(stall)
 
     @check("GEN-016", needs=("GEN-002", "GEN-020"))
     def test_calls_leave_nothing_running(self) -> None:
         """A run makes thousands of calls. End every task, thread, process, file and socket that a call starts."""
-        left = left_behind(lambda: self._act(self._engine))
+        left = find_leaks(lambda: self._call_factory(self._engine))
         require(not left, f"it leaks {left}")
 
     @check("GEN-017", needs=("GEN-002",))
@@ -369,7 +369,7 @@ class GeneratorContract(RoleContract[GeneratorSpec]):
 
         pending = asyncio.run(whole())
         require(pending == 0, f"{pending} tasks are still running after close()")
-        left = left_behind(lambda: whole)
+        left = find_leaks(lambda: whole)
         require(not left, f"close() leaves {left}, each with start() and close()")
 
     @check("GEN-021", needs=("GEN-008",))
@@ -465,26 +465,26 @@ class GeneratorContract(RoleContract[GeneratorSpec]):
     @check("GEN-029", needs=("GEN-002",))
     def test_a_call_changes_no_global_state(self) -> None:
         """Driver and plugins share a process. Do not seed `random`, replace functions or change global settings."""
-        self._require_nothing_changed(self._act(self._engine))
+        self._require_nothing_changed(self._call_factory(self._engine))
 
     async def _failed(self, engine: ScriptedEngine) -> tuple[list[Sample], int]:
         returned: list[Sample] = []
-        async with started(self._build()) as generator:
-            with tasks_of_calls() as running:
+        async with running_generator(self._build()) as generator:
+            with count_call_tasks() as running:
                 with contextlib.suppress(*FAILED):
-                    returned = await limited(generator, self._pending(), engine.context(None))
+                    returned = await generate(generator, self._pending(), engine.context(None))
                 return returned, running()
 
     async def _aborted(self, engine: ScriptedEngine) -> int:
-        async with started(self._build()) as generator:
-            with tasks_of_calls() as running:
+        async with running_generator(self._build()) as generator:
+            with count_call_tasks() as running:
                 async with asyncio.timeout(ABORT_S):
                     await generator(self._pending(), engine.context(None))
                 await asyncio.sleep(0)
                 return running()
 
     async def _cancelled(self, engine: ScriptedEngine) -> int:
-        async with started(self._build()) as generator:
+        async with running_generator(self._build()) as generator:
             task = asyncio.ensure_future(generator(self._pending(), engine.context(None)))
             while not (task.done() or (engine.running and len(engine.turns) > engine.from_turn)):  # noqa: ASYNC110
                 await asyncio.sleep(0.001)
@@ -495,7 +495,7 @@ class GeneratorContract(RoleContract[GeneratorSpec]):
             return engine.running
 
     def _build(self) -> Generator:
-        return self.spec.factory(self.validated(), self.setup())
+        return self.spec.factory(self.make_settings(), self.setup())
 
     def _pending(self, number: int = 0) -> Sample:
         return make_pending(prompt=self.prompts[number])
@@ -508,15 +508,15 @@ class GeneratorContract(RoleContract[GeneratorSpec]):
     def _run(self, engine: ScriptedEngine, sample: Sample) -> list[Sample]:
         return asyncio.run(call_once(self._build(), sample, engine.context(None)))
 
-    def _act(self, engine: Callable[[], ScriptedEngine]) -> Act:
+    def _call_factory(self, engine: Callable[[], ScriptedEngine]) -> CallFactory:
         generator = self._build()
         if isinstance(generator, StartsAndStops):
             return lambda: call_once(self._build(), self._pending(), engine().context(None))
         return lambda: call(generator, self._pending(), engine().context(None))
 
     @contextlib.asynccontextmanager
-    async def _opened(self) -> AsyncIterator[Act]:
-        async with started(self._build()) as generator:
+    async def _open_generator(self) -> AsyncIterator[CallFactory]:
+        async with running_generator(self._build()) as generator:
             with contextlib.suppress(*RAISED):
                 await call(generator, self._pending(), self._engine().context(None))
             yield lambda: call(generator, self._pending(), self._engine().context(None))

@@ -60,11 +60,11 @@ class SharedLauncher:
         self.scratch = Path(self._folder.name)
         self.launcher = build(self.scratch)
 
-    def run(self, play: Awaitable[ResultT]) -> ResultT:
-        """The result of `play`, awaited in the launcher's event loop."""
+    def run(self, use: Awaitable[ResultT]) -> ResultT:
+        """The result of `use`, awaited in the launcher's event loop."""
 
         async def awaited() -> ResultT:
-            return await play
+            return await use
 
         return self._loop.run(awaited())
 
@@ -136,7 +136,7 @@ def captured() -> Iterator[Callable[[], str]]:
                 os.close(before)
 
 
-async def alive(pids: list[int]) -> list[int]:
+async def still_running(pids: list[int]) -> list[int]:
     """Processes that still run after `GONE_S`."""
     end = time.monotonic() + GONE_S
     while left := [pid for pid in pids if is_running(pid)]:
@@ -146,7 +146,7 @@ async def alive(pids: list[int]) -> list[int]:
     return left
 
 
-TARGET = "slime_testing.launched:Worker"
+TARGET = "slime_testing.launcher_worker:Worker"
 SIZE = 2
 NAP_S = 0.5
 """Time limit of a call that exceeds it, and duration of short calls."""
@@ -183,11 +183,11 @@ class LauncherContract(RoleContract[LauncherSpec]):
     def test_workers_are_separate_processes_in_rank_order(self) -> None:
         """Build each worker as `Class(rank, size, **arguments)` in a separate process; return results in rank order."""
 
-        async def play(group: WorkerGroup) -> list[object]:
+        async def use(group: WorkerGroup) -> list[object]:
             require(group.size == SIZE, f"group.size is {group.size}; expected {SIZE}")
             return await group.call("who")
 
-        results = self._run(play)
+        results = self._run(use)
         ranks = [each[:2] for each in results if isinstance(each, tuple)]
         require(ranks == [(0, SIZE), (1, SIZE)], f"expected results of ranks 0 and 1 of {SIZE} in order, got {results}")
         pids = {each[2] for each in results if isinstance(each, tuple)}
@@ -198,11 +198,11 @@ class LauncherContract(RoleContract[LauncherSpec]):
     def test_each_worker_gets_its_argument_and_keeps_its_state(self) -> None:
         """Worker `rank` receives `arguments[rank]`, and every call uses the same worker object."""
 
-        async def play(group: WorkerGroup) -> tuple[list[object], object]:
+        async def use(group: WorkerGroup) -> tuple[list[object], object]:
             await group.call("add", [1, 2])
             return await group.call("add", [10, 20]), await group.call_one(1, "add", 100)
 
-        both, one = self._run(play)
+        both, one = self._run(use)
         require(both == [21, 32], f"the workers' sums 10 + 1 + 10 and 10 + 2 + 20 are {both}; expected [21, 32]")
         require(one == 132, f"call_one(1, ...) returned {one}; expected 132")
 
@@ -210,7 +210,7 @@ class LauncherContract(RoleContract[LauncherSpec]):
     def test_errors_of_workers_include_the_traceback(self) -> None:
         """Raise `WorkerError` with the worker's traceback: the driver's traceback does not show the cause."""
         text = self._fails(lambda group: group.call("fail", ["of no use", "of no use"]), "a worker that raised")
-        for part in ("RuntimeError", "of no use", "launched.py"):
+        for part in ("RuntimeError", "of no use", "launcher_worker.py"):
             require(part in text, f"the error does not contain {part!r}:\n{text}")
 
     @check("LCH-005", needs=("LCH-002",))
@@ -242,7 +242,7 @@ class LauncherContract(RoleContract[LauncherSpec]):
         if not self.local:
             raise SkipTest("the contract sets local = False")
 
-        async def play() -> list[int]:
+        async def use() -> list[int]:
             async with self._launcher() as launcher:
                 group = await self._within(launcher.start(_spec({"start": 10})))
                 pids = [each[2] for each in await group.call("who") if isinstance(each, tuple)]
@@ -254,21 +254,21 @@ class LauncherContract(RoleContract[LauncherSpec]):
                 await asyncio.wait({busy}, timeout=self.limit_s)
                 require(busy.done(), "a call that was running at close() did not end")
                 busy.exception()
-                return await alive(pids)
+                return await still_running(pids)
 
-        left = asyncio.run(play())
+        left = asyncio.run(use())
         require(not left, f"processes {left} still run {GONE_S:g} s after close()")
 
     @check("LCH-009", needs=("LCH-002",))
     def test_it_does_not_block_the_event_loop(self) -> None:
         """Starting and calling workers must not block the event loop. Use `await` or `asyncio.to_thread`."""
 
-        async def act() -> None:
+        async def make_call() -> None:
             async with self._launcher() as launcher:
                 group = await self._within(launcher.start(_spec({"start": 10})))
                 await group.call("sleep", [NAP_S, NAP_S])
 
-        if stall := blocks(act):
+        if stall := blocks(make_call):
             raise AssertionError(stall)
 
     @check("LCH-010", needs=("LCH-001",))
@@ -290,20 +290,20 @@ class LauncherContract(RoleContract[LauncherSpec]):
     def test_workers_get_the_environment_variables(self) -> None:
         """Set the variables of `spec.environment` in each worker before it imports anything."""
 
-        async def play(group: WorkerGroup) -> list[object]:
+        async def use(group: WorkerGroup) -> list[object]:
             return [await group.call_one(rank, "variable", VARIABLE) for rank in range(SIZE)]
 
-        values = self._run(play, environment={VARIABLE: "here"})
+        values = self._run(use, environment={VARIABLE: "here"})
         require(values == ["here"] * SIZE, f"{VARIABLE} is {values} in the workers; expected 'here'")
 
     @check("LCH-012", needs=("LCH-002",))
     def test_workers_receive_their_place(self) -> None:
         """Pass a `place` to each worker, and list the same ones in `group.places`. All rendezvous at rank 0's port."""
 
-        async def play(group: WorkerGroup) -> tuple[list[Place], list[object]]:
+        async def use(group: WorkerGroup) -> tuple[list[Place], list[object]]:
             return list(group.places), await group.call("where")
 
-        places, received = self._run(play)
+        places, received = self._run(use)
         require(received == places, f"group.places is {places}; the workers received {received}")
         require([each.rank for each in places] == list(range(SIZE)), f"expected ranks 0 and 1, got {places}")
         ports = {(each.address, each.port) for each in places}
@@ -340,28 +340,28 @@ class LauncherContract(RoleContract[LauncherSpec]):
         with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
             subject = (name, dict(self.settings), self.plugins, Path(scratch))
             pids = pids_of_killed_driver(subject, self.limit_s)
-            left = asyncio.run(alive(pids))
+            left = asyncio.run(still_running(pids))
         require(not left, f"processes {left} still run {GONE_S:g} s after the driver was killed")
 
     @check("LCH-016", needs=("LCH-003",))
     def test_large_arguments_and_results_are_supported(self) -> None:
         """Batches and states are large. Support arguments of 50 MB and results of 100 MB."""
 
-        async def play(group: WorkerGroup) -> object:
+        async def use(group: WorkerGroup) -> object:
             return await group.call_one(1, "double", b"x" * LARGE)
 
-        same = self._run(play) == b"xx" * LARGE
+        same = self._run(use) == b"xx" * LARGE
         require(same, f"a worker received {LARGE} bytes and returned them twice, but the result is different")
 
     @check("LCH-017", needs=("LCH-002",))
     def test_worker_output_goes_to_a_log_file(self) -> None:
         """Write workers' output to files in `setup.scratch`: the terminal shows the progress of the run."""
 
-        async def play(group: WorkerGroup) -> None:
+        async def use(group: WorkerGroup) -> None:
             await group.call("say", [PRINTED, PRINTED])
 
         with captured() as shown:
-            scratch = self._run_in(play)
+            scratch = self._run_in(use)
         require(PRINTED not in shown(), "a worker's output is in the output of the driver; write it to a file")
         logs = [path for path in scratch.rglob("*") if path.is_file() and PRINTED in path.read_text(errors="replace")]
         require(logs, f"no file in {scratch} contains what a worker printed")
@@ -372,11 +372,11 @@ class LauncherContract(RoleContract[LauncherSpec]):
         if not self.local:
             raise SkipTest("the contract sets local = False")
 
-        async def play(group: WorkerGroup) -> None:
+        async def use(group: WorkerGroup) -> None:
             await group.close()
 
         with tempfile.TemporaryDirectory() as folder:
-            self._run(play, marker_folder=Path(folder))
+            self._run(use, marker_folder=Path(folder))
             found = sorted(path.name for path in Path(folder).iterdir())
         require(found == ["closed-0", "closed-1"], f"`close` was called on {found or 'no worker'}; expected both")
 
@@ -384,10 +384,10 @@ class LauncherContract(RoleContract[LauncherSpec]):
     def test_workers_use_the_drivers_working_directory(self) -> None:
         """Run files may contain relative paths. Start workers in the working directory of the driver."""
 
-        async def play(group: WorkerGroup) -> list[object]:
+        async def use(group: WorkerGroup) -> list[object]:
             return await group.call("folder")
 
-        folders = self._run(play)
+        folders = self._run(use)
         require(folders == [str(Path.cwd())] * SIZE, f"workers run in {folders}; expected {Path.cwd()} for both")
 
     @check("LCH-020", needs=("LCH-003",))
@@ -397,7 +397,7 @@ class LauncherContract(RoleContract[LauncherSpec]):
         Describe each rank, for example its process and its node.
         """
 
-        async def play(group: WorkerGroup) -> tuple[Mapping[int, str], Mapping[int, str]]:
+        async def use(group: WorkerGroup) -> tuple[Mapping[int, str], Mapping[int, str]]:
             call = asyncio.create_task(group.call("sleep", [0.0, NAP_S]))
             during = dict[int, str]()
             while set(during) != {1} and not call.done():
@@ -406,7 +406,7 @@ class LauncherContract(RoleContract[LauncherSpec]):
             await call
             return during, group.unanswered()
 
-        during, after = self._run(play)
+        during, after = self._run(use)
         require(set(during) == {1}, f"unanswered() is {dict(during)} while only rank 1 is busy")
         require(all(text.strip() for text in during.values()), f"unanswered() does not describe rank 1: {dict(during)}")
         require(not after, f"unanswered() is {dict(after)} after all ranks have answered; expected no rank")
@@ -419,7 +419,7 @@ class LauncherContract(RoleContract[LauncherSpec]):
             shared.close()
 
     def _build(self, scratch: Path) -> Launcher:
-        return self.spec.factory(self.validated(), LauncherSetup(self.make, SEED, scratch=scratch))
+        return self.spec.factory(self.make_settings(), LauncherSetup(self.make, SEED, scratch=scratch))
 
     @contextlib.asynccontextmanager
     async def _launcher(self) -> AsyncIterator[Launcher]:
@@ -430,19 +430,19 @@ class LauncherContract(RoleContract[LauncherSpec]):
             finally:
                 await self._within(launcher.close())
 
-    def _with(self, play: Callable[[Launcher, Path], Awaitable[ResultT]]) -> ResultT:
+    def _with(self, use: Callable[[Launcher, Path], Awaitable[ResultT]]) -> ResultT:
         cls = type(self)
         if (shared := cls.__dict__.get("_shared")) is None:
             cls._shared = shared = SharedLauncher(self._build, self.limit_s)
         try:
-            return shared.run(play(shared.launcher, shared.scratch))
+            return shared.run(use(shared.launcher, shared.scratch))
         except BaseException:
             cls.teardown_class()  # a failed check may leave this launcher in any state
             raise
 
     def _run(
         self,
-        play: Callable[[WorkerGroup], Awaitable[ResultT]],
+        use: Callable[[WorkerGroup], Awaitable[ResultT]],
         *,
         environment: Mapping[str, str] | None = None,
         **arguments: object,
@@ -451,14 +451,14 @@ class LauncherContract(RoleContract[LauncherSpec]):
             spec = replace(_spec({"start": 10, **arguments}), environment=environment or {})
             group = await self._within(launcher.start(spec))
             try:
-                return await self._within(play(group))
+                return await self._within(use(group))
             finally:
                 await self._within(group.close())
 
         return self._with(run)
 
-    def _run_in(self, play: Callable[[WorkerGroup], Awaitable[object]]) -> Path:
-        self._run(play)
+    def _run_in(self, use: Callable[[WorkerGroup], Awaitable[object]]) -> Path:
+        self._run(use)
         return cast(SharedLauncher, type(self).__dict__["_shared"]).scratch
 
     async def _left(self, how: str, group: WorkerGroup) -> list[int]:
@@ -472,11 +472,11 @@ class LauncherContract(RoleContract[LauncherSpec]):
             await group.close()
         else:
             await self._error(group.call("die", [3, 3]), "workers that died during a call")
-        return await alive(pids)
+        return await still_running(pids)
 
-    def _fails(self, play: Callable[[WorkerGroup], Awaitable[object]], what: str) -> str:
+    def _fails(self, use: Callable[[WorkerGroup], Awaitable[object]], what: str) -> str:
         async def error(group: WorkerGroup) -> str:
-            return await self._error(play(group), what)
+            return await self._error(use(group), what)
 
         return self._run(error)
 

@@ -27,10 +27,10 @@ from slime_core.processes.limits import end_descendants
 from slime_core.roles import PluginSet
 from slime_core.sample import Json
 from slime_testing.by_role import CONTRACTS
+from slime_testing.check_process import find_plugin
 from slime_testing.contract import NOT_RUN, CheckInfo, CheckResult, CheckStatus, Contract
-from slime_testing.judge import find_plugin
+from slime_testing.observers import RunHooksContract
 from slime_testing.package import PluginPackageContract
-from slime_testing.watching import RunHooksContract
 
 PLUGIN_CONTRACTS: tuple[type[Contract], ...] = (PluginPackageContract, RunHooksContract)
 """Contracts of a plugin as a whole."""
@@ -161,7 +161,7 @@ def check_plugin(name: str, plugins: PluginSet = ALL_INSTALLED) -> PluginReport:
     with tempfile.TemporaryDirectory(prefix="slime-kit-") as folder:
         output = Path(folder) / "checks.jsonl"
         output.touch()
-        _judge(name, plugins, output)
+        _run_checks(name, plugins, output)
         lines = _lines(output)
     results: dict[tuple[str, str], dict[str, CheckResult]] = {}
     for line in lines:
@@ -174,7 +174,7 @@ def check_plugin(name: str, plugins: PluginSet = ALL_INSTALLED) -> PluginReport:
     return PluginReport(candidate.plugin, candidate.version, subjects, sum(spent.values()))
 
 
-def _judge(name: str, plugins: PluginSet, output: Path) -> None:
+def _run_checks(name: str, plugins: PluginSet, output: Path) -> None:
     """Run the checks in a process. If a check ends it, the next process continues with the next check.
 
     Raises:
@@ -204,7 +204,7 @@ def _lines(output: Path) -> list[dict[str, str]]:
 
 def _run(name: str, plugins: PluginSet, output: Path) -> str:
     pickled = bytes(ForkingPickler.dumps(replace(plugins, root=plugins.root or Path.cwd()))).hex()
-    command = [sys.executable, "-P", "-m", "slime_testing.judge", name, pickled, str(output)]
+    command = [sys.executable, "-P", "-m", "slime_testing.check_process", name, pickled, str(output)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     errors = output.with_name("errors.txt")
     with errors.open("w") as stderr:

@@ -36,17 +36,17 @@ from slime_testing.calling import (
     HANG_S,
     LEAK_BYTES,
     RAISED,
-    Act,
+    CallFactory,
     InjectedError,
+    block_network,
     call,
-    fails_in_a_fork,
+    capture_stdout,
+    failure_in_fork,
+    find_leaks,
+    ignores_cancellation,
     in_thread,
     leaked_bytes,
-    left_behind,
-    printed,
-    refused_network,
-    refuses_cancellation,
-    spied,
+    spy_on,
 )
 from slime_testing.contract import check, require
 from slime_testing.role import RoleContract, require_called_as, samples_of_the_kit
@@ -93,16 +93,16 @@ class ScorerContract(RoleContract[SpecT], Generic[SpecT]):
         return self._verdicts(await call(scorer, self._subject(given), CONTEXT), given)
 
     def _answer(self, samples: list[Sample]) -> list[Verdict]:
-        return asyncio.run(self._ask(self.isolated(), samples))
+        return asyncio.run(self._ask(self.build_isolated(), samples))
 
-    def _act(self, samples: list[Sample] | None = None) -> Act:
-        scorer, given = self.built(), samples or self._groups()[0]
+    def _call_factory(self, samples: list[Sample] | None = None) -> CallFactory:
+        scorer, given = self.build(), samples or self._groups()[0]
 
-        async def act() -> object:
+        async def make_call() -> object:
             async with asyncio.timeout(self.spec.timeout_s):
                 return await call(scorer, self._subject(copy.deepcopy(given)), CONTEXT)
 
-        return act
+        return make_call
 
     def _hostile(self) -> dict[str, list[Sample]]:
         groups = {name: copy.deepcopy(self._usable()[0]) for name in HOSTILE}
@@ -111,7 +111,7 @@ class ScorerContract(RoleContract[SpecT], Generic[SpecT]):
         return groups
 
     def _on_the_loop(self) -> bool:
-        return isolation_of(self.spec, self.built()) is Isolation.LOOP
+        return isolation_of(self.spec, self.build()) is Isolation.LOOP
 
     def _require_on_the_loop(self) -> None:
         if not self._on_the_loop():
@@ -130,7 +130,7 @@ def test_it_does_not_change_the_samples(self: Scorer) -> None:
     for samples in self._usable():
         given = copy.deepcopy(samples)
         order, before = list(map(id, given)), [sample.to_dict() for sample in given]
-        asyncio.run(call(self.built(), self._subject(given), CONTEXT))
+        asyncio.run(call(self.build(), self._subject(given), CONTEXT))
         require(order == list(map(id, given)), "it changed the list of samples; sort or extend a copy")
         pairs = [(one, other.to_dict()) for one, other in zip(before, given, strict=True)]
         changed = [name for one, other in pairs for name, value in one.items() if other[name] != value]
@@ -143,7 +143,7 @@ def test_the_same_samples_get_the_same_verdict(self: Scorer) -> None:
     If verdicts must vary, set `deterministic = False` in the contract.
     """
     self._require_deterministic()
-    scorer, samples = self.isolated(), self._usable()[0]
+    scorer, samples = self.build_isolated(), self._usable()[0]
 
     async def repeated() -> list[list[Verdict]]:
         return [await self._ask(scorer, samples) for _ in range(3)]
@@ -156,7 +156,7 @@ def test_the_same_samples_get_the_same_verdict(self: Scorer) -> None:
 def test_concurrent_calls_do_not_mix(self: Scorer) -> None:
     """A rollout scores hundreds of samples concurrently. Keep the data of a call in local variables."""
     self._require_deterministic()
-    scorer, groups = self.isolated(), self._usable()
+    scorer, groups = self.build_isolated(), self._usable()
     groups = [part for each in groups for part in ((each, each[:1], each[1:]) if len(each) > 1 else (each,))]
     expected = [self._answer(samples) for samples in groups] * 4
 
@@ -174,7 +174,7 @@ def test_it_does_not_block_the_event_loop(self: Scorer) -> None:
     """
     self._require_on_the_loop()
     for samples in self._groups():
-        if stall := blocks(self._act(samples), BLOCK_S):
+        if stall := blocks(self._call_factory(samples), BLOCK_S):
             raise AssertionError(stall)
 
 
@@ -194,10 +194,10 @@ def test_it_handles_hostile_responses(self: Scorer) -> None:
     """A policy in training may write anything. Limit lengths and nesting depths, and do not evaluate text as code."""
     hostile, limit_s = self._hostile(), self.spec.timeout_s
     # One fork runs all responses. Only if it does not return, one fork per response finds the response at fault.
-    alone = self._on_the_loop() and fails_in_a_fork(partial(_answer_all, self, hostile.values()), limit_s + FORK_S)
+    alone = self._on_the_loop() and failure_in_fork(partial(_answer_all, self, hostile.values()), limit_s + FORK_S)
     for name, samples in hostile.items():
         if alone:
-            failure = fails_in_a_fork(partial(self._answer, samples), limit_s + FORK_S)
+            failure = failure_in_fork(partial(self._answer, samples), limit_s + FORK_S)
             require(not failure, f"response {name!r}: {failure}")
         started = time.perf_counter()
         try:
@@ -206,7 +206,7 @@ def test_it_handles_hostile_responses(self: Scorer) -> None:
             failure = f"no verdict within {limit_s} s" if isinstance(error, TimeoutError) else f"it raised {error!r}"
             raise AssertionError(f"response {name!r}: {failure}") from error
         slow = self._on_the_loop() and time.perf_counter() - started > 0.2
-        if slow and (stall := blocks(self._act(samples))):
+        if slow and (stall := blocks(self._call_factory(samples))):
             raise AssertionError(f"response {name!r}: {stall}")
 
 
@@ -219,16 +219,16 @@ def _answer_all(self: Scorer, groups: Iterable[list[Sample]]) -> None:
 def test_a_call_can_be_cancelled(self: Scorer) -> None:
     """Ctrl-C and timeouts cancel the call. Do not catch `asyncio.CancelledError`, or raise it again."""
     self._require_on_the_loop()
-    refuses = refuses_cancellation(self._act())
+    refuses = ignores_cancellation(self._call_factory())
     require(not refuses, "the call still ran one second after task.cancel(); expected asyncio.CancelledError")
 
 
 def test_an_error_gets_no_score(self: Scorer) -> None:
     """Let errors propagate, or return `Unscored(reason)`. `except Exception: return Score(0.0)` hides every bug."""
     for name in INJECTED:
-        samples = [spied(sample, broken=(name,)) for sample in self._usable()[0]]
+        samples = [spy_on(sample, broken=(name,)) for sample in self._usable()[0]]
         try:
-            returned = asyncio.run(call(self.built(), self._subject(cast(list[Sample], samples)), CONTEXT))
+            returned = asyncio.run(call(self.build(), self._subject(cast(list[Sample], samples)), CONTEXT))
         except InjectedError:
             continue
         hidden = any(name in sample.read for sample in samples) and _all_scores(returned)
@@ -243,9 +243,9 @@ def _all_scores(returned: object) -> bool:
 def test_a_refused_connection_gets_no_score(self: Scorer) -> None:
     """If a server is unreachable, let the error propagate, or return `Unscored(reason, retryable=True)`."""
     samples = self._usable()[0]
-    with refused_network() as attempts:
+    with block_network() as attempts:
         try:
-            returned: object = asyncio.run(self._act(samples)())
+            returned: object = asyncio.run(self._call_factory(samples)())
         except Exception as error:
             returned = Unscored(type(error).__name__)
     if not attempts:
@@ -257,13 +257,13 @@ def test_a_refused_connection_gets_no_score(self: Scorer) -> None:
 
 def test_calls_leave_nothing_running(self: Scorer) -> None:
     """A run makes thousands of calls. End every task, process and thread that a call starts (`with`, `join`)."""
-    left = left_behind(self._act)
+    left = find_leaks(self._call_factory)
     require(not left, f"it leaks {left}")
 
 
 def test_calls_do_not_leak_memory(self: Scorer) -> None:
     """A run scores millions of samples. Limit caches (`lru_cache(maxsize=64)`), and keep no samples."""
-    scorer, given, number = self.built(), self._groups()[0], 0
+    scorer, given, number = self.build(), self._groups()[0], 0
 
     async def another() -> object:
         nonlocal number
@@ -284,14 +284,14 @@ def test_calls_leak_no_resources(self: Scorer) -> None:
 
 def test_it_prints_nothing(self: Scorer) -> None:
     """Standard output is for the command's own output (`slime train --json`). Use `logging` instead of `print`."""
-    text = printed(self._act())
+    text = capture_stdout(self._call_factory())
     require(not text, f"it printed {text[:80]!r}; use `logging`")
 
 
 def test_a_call_changes_no_global_state(self: Scorer) -> None:
     """Driver and plugins share a process. Do not seed `random`, replace functions or change global settings."""
     self._require_on_the_loop()
-    self._require_nothing_changed(self._act())
+    self._require_nothing_changed(self._call_factory())
 
 
 class RewardContract(ScorerContract[RewardSpec]):
@@ -311,8 +311,8 @@ class RewardContract(ScorerContract[RewardSpec]):
 
         A spec with `isolation=Isolation.LOOP` needs an `async def`.
         """
-        require_called_as(self.built(), "sample", "ctx")
-        self.isolated()
+        require_called_as(self.build(), "sample", "ctx")
+        self.build_isolated()
 
     @check("REW-002", needs=("REW-001", "REW-007", "REW-017"))
     def test_it_returns_a_verdict(self) -> None:
@@ -325,7 +325,7 @@ class RewardContract(ScorerContract[RewardSpec]):
         """`good` must score higher than `bad`: otherwise training learns nothing, or the opposite."""
         if self.automatic and not (self.good and self.bad):
             raise SkipTest(self._why_undecided())
-        (good,), (bad,) = (self._answer([self.own(name, getattr(self, name))]) for name in ("good", "bad"))
+        (good,), (bad,) = (self._answer([self.author_value(name, getattr(self, name))]) for name in ("good", "bad"))
         both = f"`good` got {good} and `bad` got {bad}"
         require(isinstance(good, Score) and isinstance(bad, Score), f"{both}; expected two scores")
         require(cast(Score, good).value > cast(Score, bad).value, f"{both}; expected a higher score for `good`")
@@ -369,7 +369,7 @@ class RewardContract(ScorerContract[RewardSpec]):
 
     def verdict_of(self, sample: Sample, **settings: object) -> Verdict:
         """The reward's verdict on a sample, with these settings, for additional tests."""
-        reward = self.spec.factory(self.validated(**settings), self.setup())
+        reward = self.spec.factory(self.make_settings(**settings), self.setup())
         return cast(Verdict, as_verdict(asyncio.run(call(reward, sample, CONTEXT))))
 
     @staticmethod
@@ -392,10 +392,10 @@ class RewardContract(ScorerContract[RewardSpec]):
         return [check_verdict(returned, plugin=self.registered.plugin, sample=samples[0])]
 
     def _fields_read(self) -> set[str]:
-        sample = spied(self._groups()[0][0])
+        sample = spy_on(self._groups()[0][0])
         limit_s = min(self.spec.timeout_s, HANG_S)
         with contextlib.suppress(*RAISED):
-            in_thread(lambda: asyncio.run(call(self.built(), sample, CONTEXT)), limit_s)
+            in_thread(lambda: asyncio.run(call(self.build(), sample, CONTEXT)), limit_s)
         return sample.read & FIELDS
 
 
@@ -411,8 +411,8 @@ class GroupRewardContract(ScorerContract[GroupRewardSpec]):
     @check("GRW-001")
     def test_the_factory_builds_a_group_reward(self) -> None:
         """The core calls `reward(samples, ctx)`. Write an `async def` that awaits, or a plain `def`."""
-        require_called_as(self.built(), "samples", "ctx")
-        self.isolated()
+        require_called_as(self.build(), "samples", "ctx")
+        self.build_isolated()
 
     @check("GRW-002", needs=("GRW-001", "GRW-006"))
     def test_it_returns_one_verdict_per_sample(self) -> None:
@@ -446,7 +446,7 @@ class GroupRewardContract(ScorerContract[GroupRewardSpec]):
 
     def verdicts_of(self, samples: Sequence[Sample], **settings: object) -> list[Verdict]:
         """The group reward's verdicts on a group, with these settings, for additional tests."""
-        reward = self.spec.factory(self.validated(**settings), self.setup())
+        reward = self.spec.factory(self.make_settings(**settings), self.setup())
         return list(cast(Sequence[Verdict], asyncio.run(call(reward, samples, CONTEXT))))
 
     def _groups(self) -> list[list[Sample]]:

@@ -38,7 +38,7 @@ _PROTECTIONS: dict[str, tuple[Protection, PluginStats]] = {}
 _Ask = Callable[[object, RewardContext], Awaitable[object]]
 
 
-def protected(
+def isolate(
     registered: RegisteredChoice, settings: Settings, build: Callable[[], object], plugins: PluginSet
 ) -> object:
     """The isolated result of `build`; unchanged for roles without isolation.
@@ -64,7 +64,7 @@ def protected(
     return _RaisesErrors(cast(_Ask, call), calls)
 
 
-def placed(spec: Spec[object]) -> RegisteredChoice:
+def register_spec(spec: Spec[object]) -> RegisteredChoice:
     """A spec outside the catalog, registered under the module variable by which worker processes find it."""
     module = sys.modules.get(getattr(inspect.unwrap(spec.factory), "__module__", ""))
     file = getattr(module, "__file__", None)
@@ -144,15 +144,15 @@ class RoleContract(Contract, Generic[SpecT]):
         """The spec of `choice`, with the plugin and package that offer it."""
         kind, choice = self.kind, self.choice
         found: object = choice if isinstance(choice, Spec) else self._catalog().find(kind.role, choice)
-        found = placed(found) if isinstance(found, Spec) else found
+        found = register_spec(found) if isinstance(found, Spec) else found
         spec = found.spec if isinstance(found, RegisteredChoice) else found
         require(isinstance(spec, kind), f"`choice` is a {type(spec).__name__}; expected a {kind.__name__}")
         return cast(RegisteredChoice, found)
 
-    def validated(self, **settings: object) -> Settings:
+    def make_settings(self, **settings: object) -> Settings:
         """Settings of the choice, validated like a section of a run file. Arguments override `self.settings`.
 
-        Example: `self.spec.factory(self.validated(times=2), self.setup())` builds the choice in an additional test.
+        Example: `self.spec.factory(self.make_settings(times=2), self.setup())` builds the choice in an additional test.
         """
         given = {**self.settings, **settings}
         missing = [key for key, info in self.spec.model.model_fields.items() if info.is_required() and key not in given]
@@ -166,17 +166,17 @@ class RoleContract(Contract, Generic[SpecT]):
         found = catalog.find(role, name)
         validated = found.spec.model.model_validate(settings)
         build = partial(found.spec.factory, validated, self.setup())
-        return protected(found, validated, build, catalog.plugin_set)
+        return isolate(found, validated, build, catalog.plugin_set)
 
-    def built(self) -> object:
+    def build(self) -> object:
         """The object that the factory returns, in this process and without isolation."""
-        return self.spec.factory(self.validated(), self.setup())
+        return self.spec.factory(self.make_settings(), self.setup())
 
-    def isolated(self) -> object:
+    def build_isolated(self) -> object:
         """The object that the factory returns, with calls isolated according to its spec."""
-        settings = self.validated()
+        settings = self.make_settings()
         build = partial(self.spec.factory, settings, self.setup())
-        return protected(self.registered, settings, build, self._catalog().plugin_set)
+        return isolate(self.registered, settings, build, self._catalog().plugin_set)
 
     def setup(self) -> Setup:
         """The `setup` argument of most factories."""

@@ -125,21 +125,21 @@ def odd_groups() -> list[Group]:
     return [unscored, mixed, failed, dicts, empty]
 
 
-def require_unchanged(groups: Sequence[Group], act: Callable[[Sequence[Group]], object]) -> None:
-    """Fail the running check if `act` changes the given groups or their list."""
+def require_unchanged(groups: Sequence[Group], make_call: Callable[[Sequence[Group]], object]) -> None:
+    """Fail the running check if `make_call` changes the given groups or their list."""
     given = [copy.deepcopy(group) for group in groups]
     order, before = list(map(id, given)), json.dumps([group.to_dict() for group in given])
-    act(given)
+    make_call(given)
     require(order == list(map(id, given)), "it changed the list of groups; copy the list before changing it")
     require(json.dumps([group.to_dict() for group in given]) == before, "it changed a group or a sample; copy it first")
 
 
-def require_quick(act: Callable[[], object], limit_s: float = STALL_S) -> None:
+def require_quick(make_call: Callable[[], object], limit_s: float = STALL_S) -> None:
     """Fail the running check if every one of several calls takes `limit_s` or longer."""
     shortest = float("inf")
     for _ in range(TRIES):
         started = time.perf_counter()
-        act()
+        make_call()
         shortest = min(shortest, time.perf_counter() - started)
         if shortest < limit_s:
             return

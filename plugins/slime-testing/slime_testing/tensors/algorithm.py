@@ -83,7 +83,7 @@ class TensorContract(RoleContract[SpecT]):
     """Base of the contracts of roles that compute on the trainer's ranks."""
 
     def _build(self) -> Callable[[Any], Any]:
-        return cast(Callable[[Any], Any], self.spec.factory(self.validated(), self.setup()))
+        return cast(Callable[[Any], Any], self.spec.factory(self.make_settings(), self.setup()))
 
     def _require_plain(self) -> None:
         need_torch(and_train=True)
@@ -139,7 +139,7 @@ class LossContract(TensorContract[LossSpec]):
 
         So their loss and its gradient must be 0. Otherwise, do not set `zero_without_advantage`.
         """
-        if not self.spec.zero_without_advantage(self.validated()):
+        if not self.spec.zero_without_advantage(self.make_settings()):
             raise SkipTest("the spec's zero_without_advantage is False with these settings")
         batch = loss_input(advantage=0.0)
         loss = self._loss(batch)
@@ -454,7 +454,7 @@ class AdvantageContract(TensorContract[AdvantageSpec]):
         masked: bool = False,
         sum_over_ranks: "Callable[[torch.Tensor], torch.Tensor] | None" = None,
     ) -> AdvantageInput:
-        keys = self.spec.reward_keys(self.validated())
+        keys = self.spec.reward_keys(self.make_settings())
         return advantage_input(
             rewards,
             groups,

@@ -64,9 +64,9 @@ def ranks(
     registered: RegisteredChoice,
     setup: RankSetup,
     size: int,
-    play: Callable[[WorkerGroup], Awaitable[ResultT]],
+    use: Callable[[WorkerGroup], Awaitable[ResultT]],
 ) -> ResultT:
-    """The result of `play` with a group of ranks in local processes.
+    """The result of `use` with a group of ranks in local processes.
 
     Raises:
         WorkerError: a rank could not be built, raised, died or timed out.
@@ -78,7 +78,7 @@ def ranks(
         trainer = Choice("trainer", registered.qualified, registered.plugin, setup.settings)
         spec = WorkerGroupSpec("kit", size, TARGET, {"trainer": trainer, "setup": own}, preload=_preload(registered))
         try:
-            return await play(await launcher.start(spec, timeout_s=LIMIT_S))
+            return await use(await launcher.start(spec, timeout_s=LIMIT_S))
         finally:
             await launcher.close()
 
@@ -133,7 +133,7 @@ class TrainerContract(RoleContract[TrainerSpec]):
             loss=loss,
             correction=None,
             plugins=catalog.plugin_set,
-            settings=self.validated(),
+            settings=self.make_settings(),
             rollout_temperature=1.0,
             calculate_per_token_loss=True,
             seed=SEED,
@@ -173,9 +173,9 @@ class TrainerContract(RoleContract[TrainerSpec]):
         Its `scores`, for buffers, are the mean absolute advantages of the rank's groups, by `group_index_S`.
         """
         rank = self._rank()
-        before = _copied(rank)
+        before = _copy_weights(rank)
         result = self._step(rank, batch())
-        same = all(equal(one, other) for one, other in zip(before, _copied(rank), strict=True))
+        same = all(equal(one, other) for one, other in zip(before, _copy_weights(rank), strict=True))
         require(not same, "train_step() changed no weight")
         for name, value in {**result.metrics, **result.scalars}.items():
             require(math.isfinite(value), f"metric {name} is {value}; expected a finite number")
@@ -204,7 +204,7 @@ class TrainerContract(RoleContract[TrainerSpec]):
     def test_non_finite_values_stop_before_the_weights_change(self) -> None:
         """NaN weights end a run. Before the optimizer step, raise `NonFiniteError` or `ContractError` on NaN."""
         rank = self._rank()
-        before = _copied(rank)
+        before = _copy_weights(rank)
         poisoned = replace(batch(), rewards_S=array("d", [math.nan, 1.0, 0.0, 0.0]))
         try:
             self._answer(rank, poisoned)
@@ -212,7 +212,7 @@ class TrainerContract(RoleContract[TrainerSpec]):
             pass
         else:
             raise AssertionError("train_step() accepted a reward of NaN; expected a NonFiniteError")
-        after = _copied(rank)
+        after = _copy_weights(rank)
         require(all(finite(each) for each in after), "weights are not finite after a reward of NaN")
         same = all(equal(one, other) for one, other in zip(before, after, strict=True))
         require(same, "weights changed before the error about a reward of NaN")
@@ -227,10 +227,10 @@ class TrainerContract(RoleContract[TrainerSpec]):
     def test_masked_tokens_are_not_trained_on(self) -> None:
         """Train only on tokens with loss mask 1. With all tokens masked and no weight decay, no weight changes."""
         rank = self._rank()
-        before = _copied(rank)
+        before = _copy_weights(rank)
         masked = replace(batch(), loss_mask_T=array("b", [0] * len(batch().tokens_T)))
         self._step(rank, replace(masked, step_tokens=1, step_samples=1))
-        same = all(equal(one, other) for one, other in zip(before, _copied(rank), strict=True))
+        same = all(equal(one, other) for one, other in zip(before, _copy_weights(rank), strict=True))
         require(same, "a step in which all tokens are masked changed the weights")
 
     @check("TRN-009", needs=("TRN-001",))
@@ -270,12 +270,12 @@ class TrainerContract(RoleContract[TrainerSpec]):
         """Every rank iterates `weights` to the end, since it may gather weights. Rank 0 yields every slot, whole."""
         shares, batches = self._shares()
 
-        async def play(group: WorkerGroup) -> tuple[object, object, object]:
+        async def use(group: WorkerGroup) -> tuple[object, object, object]:
             before = (await call(group, "numbers"))[0]
             await call(group, "attempt", shares.per_rank(batches))
             return before, (await call(group, "numbers"))[0], (await call(group, "sizes"))[0]
 
-        before, after, sizes = self._run(play)
+        before, after, sizes = self._run(use)
         found = {name: len(values) for name, values in cast(Numbers, after).items()}
         require(found == sizes, f"rank 0 yields weights of sizes {found}; its slots have sizes {sizes}")
         require(before != after, "a step of several ranks changed no weight")
@@ -315,12 +315,12 @@ class TrainerContract(RoleContract[TrainerSpec]):
         nan = array("f", [math.nan] * len(first.tokens_T))
         poisoned = [replace(first, rollout_log_probs_T=nan), *others]
 
-        async def play(group: WorkerGroup) -> tuple[list[object], object, object]:
+        async def use(group: WorkerGroup) -> tuple[list[object], object, object]:
             before = (await call(group, "numbers"))[0]
             outcomes = await call(group, "attempt", shares.per_rank(poisoned))
             return outcomes, before, (await call(group, "numbers"))[0]
 
-        outcomes, before, after = self._run(play)
+        outcomes, before, after = self._run(use)
         for rank, outcome in enumerate(outcomes):
             require(isinstance(outcome, str), f"rank {rank} raised no error, although share 0 has log-probs of NaN")
         require(before == after, "weights changed, although share 0 has log-probs of NaN")
@@ -340,12 +340,12 @@ class TrainerContract(RoleContract[TrainerSpec]):
             raise SkipTest("these settings use one rank; set settings of several ranks in `multi_rank_settings`")
         return found, [self._with_fields(each) for each in shares_of(found.count)]
 
-    def _run(self, play: Callable[[WorkerGroup], Awaitable[ResultT]], settings: Settings | None = None) -> ResultT:
+    def _run(self, use: Callable[[WorkerGroup], Awaitable[ResultT]], settings: Settings | None = None) -> ResultT:
         if self.registered.qualified == NOWHERE:
             raise SkipTest("rank processes must find the trainer: set `choice` to a name, or use a module variable")
         settings = self._with(self.multi_rank_settings) if settings is None else settings
         setup = replace(self.rank_setup(), settings=settings)
-        return ranks(self.registered, setup, self.spec.world_size(settings), play)
+        return ranks(self.registered, setup, self.spec.world_size(settings), use)
 
     def _rank(self) -> TrainerRank:
         need_torch(and_train=True)
@@ -368,7 +368,7 @@ class TrainerContract(RoleContract[TrainerSpec]):
 
     def _with_fields(self, share: TrainBatch) -> TrainBatch:
         none = (None,) * len(share.rewards_S)
-        return replace(share, fields_S=dict.fromkeys(self.spec.reads(self.validated()), none))
+        return replace(share, fields_S=dict.fromkeys(self.spec.reads(self.make_settings()), none))
 
 
 def batch() -> TrainBatch:
@@ -416,7 +416,7 @@ def _finish_save(rank: TrainerRank) -> None:
         require(rank.finish_save(wait=True), "finish_save(wait=True) returned before the files were written")
 
 
-def _copied(rank: TrainerRank) -> "list[torch.Tensor]":
+def _copy_weights(rank: TrainerRank) -> "list[torch.Tensor]":
     return list(_clones(rank))
 
 

@@ -56,7 +56,7 @@ class Outcome:
     """What each receiver read: weights or an error."""
 
 
-class Ends:
+class Peers:
     """Opens a transport with all its senders and receivers, and closes them."""
 
     def __init__(
@@ -66,7 +66,7 @@ class Ends:
         self.keeps_tensors = False
         """Whether all receivers keep their tensors until the next read."""
 
-    def __enter__(self) -> "Ends":
+    def __enter__(self) -> "Peers":
         if not self._spec.brings_receiver:
             raise SkipTest("it has no receiver: only its engine reads the weights")
         self._folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
@@ -80,21 +80,23 @@ class Ends:
     def _open(self) -> None:
         self._transport = self._build(Path(self._folder.name))
         self._channel = asyncio.run(self._transport.open(self._slots))
-        self._senders: list[WeightSender] = [self._arrived().sender(rank, RANKS) for rank in range(RANKS)]
+        self._senders: list[WeightSender] = [self._channel_copy().sender(rank, RANKS) for rank in range(RANKS)]
         places = [(engine, worker) for engine in range(ENGINES) for worker in range(WORKERS)]
-        self._receivers: dict[Place, WeightReceiver] = {place: self._arrived().receiver(*place) for place in places}
+        self._receivers: dict[Place, WeightReceiver] = {
+            place: self._channel_copy().receiver(*place) for place in places
+        }
         self.keeps_tensors = all(receiver.keeps_tensors for receiver in self._receivers.values())
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        ends: list[WeightSender | WeightReceiver] = [*self._receivers.values(), *self._senders]
-        for end in (*ends, *ends):
-            end.close()
+        peers: list[WeightSender | WeightReceiver] = [*self._receivers.values(), *self._senders]
+        for peer in (*peers, *peers):
+            peer.close()
         asyncio.run(self._transport.close())
         self._folder.cleanup()
 
-    def _arrived(self) -> WeightChannel:
+    def _channel_copy(self) -> WeightChannel:
         return cast(WeightChannel, ForkingPickler.loads(ForkingPickler.dumps(self._channel)))
 
     def publish(self, version: int, of_ranks: "Sequence[Weights]", *, hold: bool = False) -> "dict[Place, Weights]":
@@ -110,12 +112,12 @@ class Ends:
         """Like `publish`, but return errors in the result."""
         return self._move(version, of_ranks, list(self._receivers), hold)
 
-    def late(self, engine: int, version: int, weights: "Weights") -> "dict[Place, Weights]":
+    def read_after_restart(self, engine: int, version: int, weights: "Weights") -> "dict[Place, Weights]":
         """Weights that workers of a restarted engine read after this version was sent; raises like `publish`."""
         places = [place for place in self._receivers if place[0] == engine]
         for place in places:
             self._receivers[place].close()
-            self._receivers[place] = self._arrived().receiver(*place)
+            self._receivers[place] = self._channel_copy().receiver(*place)
         sends = [] if self._channel.late_readers else [iter(weights.items()) for _ in range(RANKS)]
         return self._weights(self._move(version, sends, places, hold=False))
 
@@ -214,37 +216,39 @@ class TransportContract(RoleContract[TransportSpec]):
             asyncio.run(built.close())
         require(arrived == channel, f"after pickling, the channel is {arrived!r:.80}; expected {channel!r:.80}")
         require(tuple(arrived.slots) == SLOTS, f"channel.slots is {arrived.slots!r:.80}; expected the slots of open()")
-        late = arrived.late_readers
-        require(late or self.spec.rendezvous, "late_readers is False, which requires TransportSpec(rendezvous=True)")
+        require(
+            arrived.late_readers or self.spec.rendezvous,
+            "late_readers is False, which requires TransportSpec(rendezvous=True)",
+        )
 
     @check("TRP-003", needs=("TRP-002",))
     def test_every_worker_receives_all_weights_by_name(self) -> None:
         """Every worker of every engine reads each slot once, with the shape, dtype and values that were sent."""
-        with self._ends() as ends:
+        with self._peers() as peers:
             sent = values(1)
-            for place, read in ends.publish(1, [sent, sent]).items():
+            for place, read in peers.publish(1, [sent, sent]).items():
                 self._require_equal(read, sent, f"engine {place[0]}, worker {place[1]}")
 
     @check("TRP-004", needs=("TRP-003",))
     def test_buckets_can_arrive_in_any_order(self) -> None:
         """Pipeline stages yield weights in any order. Assign them to slots by name."""
-        with self._ends() as ends:
+        with self._peers() as peers:
             sent = values(2)
             backwards = dict(reversed(sent.items()))
-            for read in ends.publish(1, [backwards, backwards]).values():
+            for read in peers.publish(1, [backwards, backwards]).values():
                 self._require_equal(read, sent, "sent in reverse order")
 
     @check("TRP-005", needs=("TRP-003",))
     def test_versions_share_no_memory(self) -> None:
         """With `keeps_tensors`, tensors that were read must not change while the next version is sent."""
-        with self._ends() as ends:
+        with self._peers() as peers:
             first, second, third = (values(number) for number in (1, 2, 3))
-            held = ends.publish(0, [first, first], hold=True)
-            self._require_equal(next(iter(ends.publish(1, [second, second], hold=True).values())), second, "version 1")
-            if ends.keeps_tensors:
+            held = peers.publish(0, [first, first], hold=True)
+            self._require_equal(next(iter(peers.publish(1, [second, second], hold=True).values())), second, "version 1")
+            if peers.keeps_tensors:
                 for read in held.values():
                     self._require_equal(read, first, "version 0 after version 1 was sent")
-            self._require_equal(next(iter(ends.publish(2, [third, third]).values())), third, "version 2")
+            self._require_equal(next(iter(peers.publish(2, [third, third]).values())), third, "version 2")
 
     @check("TRP-006", needs=("TRP-003",))
     def test_an_incomplete_version_is_not_delivered(self) -> None:
@@ -257,15 +261,15 @@ class TransportContract(RoleContract[TransportSpec]):
             yield next(iter(values(2).items()))
             raise Broken("the contract kit lets the weights of rank 0 fail")
 
-        with self._ends() as ends:
+        with self._peers() as peers:
             sent, after = values(1), values(3)
-            ends.publish(0, [sent, sent])
-            outcome = ends.try_publish(1, [broken(), iter(sent.items())])
+            peers.publish(0, [sent, sent])
+            outcome = peers.try_publish(1, [broken(), iter(sent.items())])
             error = outcome.sent[0]
             require(isinstance(error, Broken), f"send() of rank 0 ended with {error!r:.80}; expected the kit's error")
             got = [place for place, read in outcome.read.items() if not isinstance(read, BaseException)]
             require(not got, f"{len(got)} of {len(outcome.read)} receivers read an incomplete version")
-            for read in ends.publish(2, [after, after]).values():
+            for read in peers.publish(2, [after, after]).values():
                 self._require_equal(read, after, "the version after an incomplete one")
 
     @check("TRP-007", needs=("TRP-003",))
@@ -274,21 +278,21 @@ class TransportContract(RoleContract[TransportSpec]):
 
         With `late_readers` it reads without a sender; otherwise the ranks send the version again.
         """
-        with self._ends() as ends:
+        with self._peers() as peers:
             sent = values(1)
-            ends.publish(0, [sent, sent])
-            for place, read in ends.late(1, 0, sent).items():
+            peers.publish(0, [sent, sent])
+            for place, read in peers.read_after_restart(1, 0, sent).items():
                 self._require_equal(read, sent, f"engine {place[0]}, worker {place[1]}, after a restart")
             after = values(2)
-            for read in ends.publish(1, [after, after]).values():
+            for read in peers.publish(1, [after, after]).values():
                 self._require_equal(read, after, "the version after a restart")
 
     @check("TRP-008", needs=("TRP-003",))
     def test_other_ranks_can_send_fewer_weights(self) -> None:
         """Gathered weights may be on rank 0 only. Other ranks yield fewer weights or none, and `send` succeeds."""
-        with self._ends() as ends:
+        with self._peers() as peers:
             sent = values(1)
-            for read in ends.publish(1, [sent, {}]).values():
+            for read in peers.publish(1, [sent, {}]).values():
                 self._require_equal(read, sent, "with nothing on rank 1")
 
     def inapplicable(self) -> Collection[str]:
@@ -299,11 +303,11 @@ class TransportContract(RoleContract[TransportSpec]):
 
     def _build(self, scratch: Path) -> Transport:
         setup = TransportSetup(self.make, SEED, scratch=scratch, engines=ENGINES, receivers=WORKERS)
-        return self.spec.factory(self.validated(), setup)
+        return self.spec.factory(self.make_settings(), setup)
 
-    def _ends(self) -> Ends:
+    def _peers(self) -> Peers:
         need_torch()
-        return Ends(self._build, SLOTS, self.spec, self.limit_s)
+        return Peers(self._build, SLOTS, self.spec, self.limit_s)
 
     def _require_equal(
         self, read: "Mapping[str, torch.Tensor]", sent: "Mapping[str, torch.Tensor]", where: str

@@ -28,9 +28,9 @@ from slime_core.processes.limits import end_descendants, keep_descendants
 from slime_core.roles import SPECS, PluginSet
 from slime_testing.by_role import CONTRACTS, load_contract, offered_contracts
 from slime_testing.contract import NOT_RUN, CheckStatus, Contract
+from slime_testing.observers import RunHooksContract
 from slime_testing.package import PluginPackageContract
 from slime_testing.role import catalog_of
-from slime_testing.watching import RunHooksContract
 
 SUBJECT_LIMIT_S = 600.0
 """Seconds, multiplied by its contract's `patience`, after which the remaining checks of a subject are skipped."""
@@ -103,7 +103,7 @@ def _contracts(candidate: PluginStatus, plugins: PluginSet) -> Iterator[tuple[st
 
 
 def main() -> None:
-    """Write a line before and after each check: `python -m slime_testing.judge NAME PLUGINS OUTPUT`."""
+    """Write a line before and after each check: `python -m slime_testing.check_process NAME PLUGINS OUTPUT`."""
     encode = json.JSONEncoder().encode  # a reference from now, since a plugin may patch json.dumps
     keep_descendants()
     name, pickled, output = sys.argv[1:]
@@ -114,12 +114,12 @@ def main() -> None:
             about = {"title": title, "contract": contract.__bases__[0].__name__, "identity": identity}
             info = contract.checks()[identity]
             if line := known.get((title, identity)):
-                contract._note(info, CheckStatus(line["status"]), line["detail"])
+                contract._record(info, CheckStatus(line["status"]), line["detail"])
                 continue
             if stopped := known.get((title, "")):
-                contract._note(info, CheckStatus.SKIPPED, f"{NOT_RUN}{stopped['detail']}")
+                contract._record(info, CheckStatus.SKIPPED, f"{NOT_RUN}{stopped['detail']}")
             elif wall_s[title] > (limit_s := SUBJECT_LIMIT_S * contract.patience):
-                contract._note(
+                contract._record(
                     info, CheckStatus.SKIPPED, f"{NOT_RUN}the checks of {title} took more than {limit_s:g} s"
                 )
             lines.write(encode({**about, "patience": contract.patience}) + "\n")

@@ -39,7 +39,7 @@ from slime_core.events import (
 from slime_core.hookspecs import HOOK_OF_EVENT
 from slime_core.roles import PluginSet, Tracker, TrackerSetup, TrackerSpec
 from slime_testing.blocking import blocks
-from slime_testing.calling import call, left_behind, printed
+from slime_testing.calling import call, capture_stdout, find_leaks
 from slime_testing.contract import Contract, check, require
 from slime_testing.role import SEED, RoleContract, catalog_of
 from slime_testing.samples import odd_groups, varied_groups
@@ -123,7 +123,7 @@ class TrackerContract(RoleContract[TrackerSpec]):
 
         tasks = asyncio.run(pending())
         require(tasks == 0, f"{tasks} tasks are still running after close()")
-        left = left_behind(lambda: self._logged)
+        left = find_leaks(lambda: self._logged)
         require(not left, f"close() leaves {left}")
 
     @check("TRK-007", needs=("TRK-002",))
@@ -155,7 +155,7 @@ class TrackerContract(RoleContract[TrackerSpec]):
         with tempfile.TemporaryDirectory(prefix="slime-kit-") as folder:
             setup = TrackerSetup(self.make, SEED, run_dir=Path(folder))
             try:
-                made = self.spec.factory(self.validated(), setup)
+                made = self.spec.factory(self.make_settings(), setup)
             except SlimeError as error:
                 raise SkipTest(f"it cannot be built on this machine: {error}") from error
             try:
@@ -221,13 +221,13 @@ class RunHooksContract(Contract):
 
         tasks = asyncio.run(pending())
         require(tasks == 0, f"{tasks} tasks are still running after the run")
-        left = left_behind(lambda: lambda: self._replay(_run))
+        left = find_leaks(lambda: lambda: self._replay(_run))
         require(not left, f"it leaks {left.replace('calls', 'runs')}")
 
     @check("HOK-006", needs=("HOK-002",))
     def test_it_prints_nothing(self) -> None:
         """Standard output is for the progress display and for `--json`. Use `logging` instead of `print`."""
-        text = printed(lambda: self._replay(_run))
+        text = capture_stdout(lambda: self._replay(_run))
         require(not text, f"it printed {text[:80]!r}; use `logging`")
 
     async def _replay(self, events: Callable[[Path], Iterator[Event]]) -> None:

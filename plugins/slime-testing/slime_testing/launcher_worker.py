@@ -2,7 +2,7 @@
 
 Example:
 
-    WorkerGroupSpec("kit", 2, "slime_testing.launched:Worker", {"start": 10})
+    WorkerGroupSpec("kit", 2, "slime_testing.launcher_worker:Worker", {"start": 10})
 """
 
 import os
