@@ -3,7 +3,7 @@
     [tracker]
     use = "wandb"
 
-slime-core finds them in `slime_trackers.plugin`; each tracker imports its library in a separate thread.
+slime-core loads them from `slime_trackers.plugin`. Each tracker imports its library in a separate thread.
 """
 
 from slime_trackers.settings import MlflowSettings, TrackioSettings, WandbSettings

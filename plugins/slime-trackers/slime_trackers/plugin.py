@@ -1,4 +1,4 @@
-"""Entry point: four trackers, each of which imports its library when its run begins."""
+"""Entry point with four trackers. Each tracker imports its library when a run logs its first row."""
 
 from collections.abc import Iterable
 
@@ -15,8 +15,8 @@ def slime_trackers() -> Iterable[TrackerSpec]:
     yield TrackerSpec("tensorboard", _tensorboard, summary="Event files in the run folder (extra: tensorboard)")
     summary = "Weights & Biases, online or offline (extra: wandb)"
     yield TrackerSpec("wandb", _wandb, WandbSettings, summary, flat_prefix="wandb_")
-    yield TrackerSpec("mlflow", _mlflow, MlflowSettings, "MLflow, a server or a database (extra: mlflow)")
-    yield TrackerSpec("trackio", _trackio, TrackioSettings, "Trackio, this machine or a Space (extra: trackio)")
+    yield TrackerSpec("mlflow", _mlflow, MlflowSettings, "MLflow server or local database (extra: mlflow)")
+    yield TrackerSpec("trackio", _trackio, TrackioSettings, "Trackio, local or on a Space (extra: trackio)")
 
 
 def _tensorboard(settings: Settings, setup: TrackerSetup) -> Tracker:

@@ -1,4 +1,4 @@
-"""ServiceTracker: the common part of all trackers whose library blocks.
+"""ServiceTracker: the shared base of the trackers whose library makes blocking calls.
 
 Example:
 
@@ -31,37 +31,36 @@ ResultT = TypeVar("ResultT")
 
 
 class OwnThread:
-    """One thread that makes the calls of a blocking library, in order, while the event loop goes on.
+    """One thread that runs the calls to a blocking library in order, without blocking the event loop.
 
-    It starts with the first call. A call whose caller was cancelled is still made. The thread is a daemon, so that a
-    library that hangs cannot keep the run's process from ending, as a thread of a pool would.
+    The first call starts the thread. A call runs even if its caller was cancelled. The thread is a daemon, so a library
+    that hangs cannot keep the run's process alive; a pool's threads would.
     """
 
     def __init__(self, name: str) -> None:
-        """Take the thread's name."""
         self._name = name
         self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
 
     async def call(self, function: Callable[P, ResultT], *args: P.args, **kwargs: P.kwargs) -> ResultT:
-        """What `function` returns or raises, after all calls before it."""
+        """Run `function` after all earlier calls; returns its result or raises its error."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
             self._thread.start()
         answer: Future[ResultT] = Future()
 
-        def make() -> None:
-            # Not `set_running_or_notify_cancel`: a call is made even if its caller was cancelled.
+        def run() -> None:
+            # Without `set_running_or_notify_cancel`: a call runs even if its caller was cancelled.
             try:
                 result = function(*args, **kwargs)
-            except BaseException as error:  # SystemExit too: it is the caller's to judge
+            except BaseException as error:  # SystemExit too: the caller decides what to do with it
                 with contextlib.suppress(Exception):  # the caller was cancelled
                     answer.set_exception(error)
             else:
                 with contextlib.suppress(Exception):
                     answer.set_result(result)
 
-        self._calls.put(make)
+        self._calls.put(run)
         return await asyncio.wrap_future(answer)
 
     def end(self) -> None:
@@ -71,33 +70,32 @@ class OwnThread:
             self._thread = None
 
     def _work(self) -> None:
-        while (make := self._calls.get()) is not None:
-            make()
+        while (run := self._calls.get()) is not None:
+            run()
 
 
 class Record:
-    """The library's run that belongs to a run folder, and the last step sent, so that a resume continues that run.
+    """State file of a tracker: the library's run id and the last step sent. A resume continues from there.
 
-    After a resume the steps since the checkpoint are repeated. The libraries would drop them or draw them twice, so a
-    sent step is not sent again: a curve keeps its first value per step. The file is rewritten after each row.
+    A resumed run repeats the steps since its checkpoint. The libraries would drop them or plot them twice, so a step is
+    sent only once: a curve keeps its first value per step. The file is rewritten after each row.
     """
 
     def __init__(self, path: Path) -> None:
-        """Read what is there."""
         self._path = path
         kept = json.loads(path.read_text("utf-8")) if path.exists() else {}
         self.run: str | None = cast(str | None, kept.get("run"))
-        """The run, as the library names it; None before it was made."""
+        """The library's id of the run; None before the run exists."""
         self._step = int(kept.get("step", -1))
         self._names: set[str] | None = set(cast(list[str], kept.get("names", [])))
 
     def begin(self, run: str, last: int | None) -> None:
-        """Go on with a run.
+        """Continue a run.
 
         Args:
-            run: nothing was sent yet if it is another than before.
-            last: the last step that the library has, -1 before the first, where it can tell: what it held in memory is
-                lost if its process was killed. None: it has all that was sent.
+            run: the library's id of the run. A new id means that no row was sent yet.
+            last: the last step that the library has stored, -1 before the first. A killed process loses the rows that
+                the library kept in memory. None: the library has stored all sent rows.
         """
         if run != self.run:
             self.run, self._step, self._names = run, -1, set()
@@ -106,7 +104,7 @@ class Record:
         self._write()
 
     def unsent(self, step: int, metrics: Mapping[str, float]) -> dict[str, float]:
-        """What of a row was not sent; an evaluation and a training row may share a step."""
+        """The metrics of a row that were not sent; an evaluation row and a training row may share a step."""
         if step < self._step:
             return {}
         if step > self._step:
@@ -114,7 +112,7 @@ class Record:
         return {name: value for name, value in metrics.items() if self._names is not None and name not in self._names}
 
     def sent(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Keep that this was sent."""
+        """Store that these metrics were sent."""
         self._names = {*(self._names or ()), *metrics} if step == self._step else set(metrics)
         self._step = step
         self._write()
@@ -129,22 +127,22 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A run of a library."""
+    """An open run of a library."""
 
     run: str
-    """What it is named by."""
+    """The library's id of the run."""
     last: int | None = None
-    """The last step that it has, -1 before the first; None where all that was sent is there."""
+    """The last step that the library has stored, -1 before the first; None: it has stored all sent rows."""
 
 
 class Service(Protocol):
     """A run of a library, used from one thread."""
 
     def open(self, run: str | None, config: Mapping[str, object]) -> Opened:
-        """Begin a run or, given one, go on with it.
+        """Start a run, or continue `run`.
 
         Args:
-            run: what an earlier call named it by, for the same run folder.
+            run: the id that an earlier call returned for the same run folder.
             config: the run file's keys.
         """
         ...
@@ -154,15 +152,15 @@ class Service(Protocol):
         ...
 
     def finish(self) -> None:
-        """End the run, all rows written."""
+        """End the run after all rows are written."""
         ...
 
 
 class ServiceTracker:
-    """A tracker."""
+    """A tracker that sends rows to a `Service` from a separate thread."""
 
     def __init__(self, name: str, service: Service, run_dir: Path) -> None:
-        """`name` is the tracker's choice, and names its folder in the run folder."""
+        """Create a tracker; `name` also names its folder in the run folder."""
         self._service = service
         self._run_dir = run_dir
         self._path = run_dir / name / "slime.json"
@@ -170,11 +168,11 @@ class ServiceTracker:
         self._record: Record | None = None
 
     async def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Send what was not sent before."""
+        """Send the metrics that were not sent before."""
         await self._thread.call(self._log, step, dict(metrics))
 
     async def close(self) -> None:
-        """End the run of the library, if one was begun."""
+        """End the library's run, if it was started."""
         try:
             await self._thread.call(self._finish)
         finally:
@@ -202,20 +200,16 @@ class ServiceTracker:
 
 
 def run_file(run_dir: Path) -> dict[str, object]:
-    """The keys of the run folder's run file, in which secrets are the names of their variables; none without one."""
+    """Keys of the run folder's run file, empty without a file; a secret is the name of its environment variable."""
     path = run_dir / "run.toml"
     return tomllib.loads(path.read_text("utf-8")) if path.exists() else {}
 
 
 def need(library: str, tracker: str) -> None:
-    """See that a library is installed, without importing it.
-
-    Raises:
-        ConfigError: it is not.
-    """
+    """Check that a library is installed, without importing it. Raises ConfigError: it is not."""
     found = importlib.util.find_spec(library)
-    if found is None or found.origin is None:  # a folder of its name, as wandb makes one, is no library
+    if found is None or found.origin is None:  # a folder with the library's name, such as `wandb/` of an offline run
         raise ConfigError(
-            f"the tracker '{tracker}' needs the package {library}, which is not installed. Type: "
-            f"pip install 'slime-trackers[{tracker}]', or leave the tracker out."
+            f"the tracker '{tracker}' needs the package {library}, which is not installed. Run "
+            f"`pip install 'slime-trackers[{tracker}]'`, or choose another tracker."
         )

@@ -1,4 +1,4 @@
-"""MLflow: the run folder has one run there, on a server or in a database `mlflow/mlflow.db` of the run folder.
+"""MLflow tracker: one MLflow run per run folder, on a server or in the run folder's database `mlflow/mlflow.db`.
 
 Example:
 
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 REFUSED = re.compile(r"[^\w\-. :/]")
-"""Characters that a name may not have there: `pass@1` is `pass_1`."""
+"""Characters that MLflow refuses in names: `pass@1` becomes `pass_1`."""
 MOST_METRICS, MOST_PARAMS, LONGEST_PARAM = 1000, 100, 500
-"""What one request may hold, and characters of a value on the oldest servers."""
+"""MLflow's limits: metrics and parameters per request, and characters per parameter on its oldest servers."""
 
 
 def mlflow_tracker(settings: MlflowSettings, setup: TrackerSetup) -> ServiceTracker:
     """The tracker's factory.
 
     Raises:
-        ConfigError: the library is not installed, or what it needs for a database of this machine is not.
+        ConfigError: MLflow is not installed, or a local database is used and its packages are not installed.
     """
     need("mlflow", "mlflow")
     uri = settings.tracking_uri or os.environ.get("MLFLOW_TRACKING_URI")
@@ -45,7 +45,7 @@ class MlflowRun:
     """One run with a separate client, so that `mlflow.start_run` in the user's code does not affect it."""
 
     def __init__(self, settings: MlflowSettings, run_dir: Path, uri: str | None) -> None:
-        """Take the settings; without `uri` the run folder has the database."""
+        """Create the run's client; without `uri` it uses a database in the run folder."""
         self._settings = settings
         self._run_dir = run_dir.resolve()
         self._uri = uri
@@ -53,12 +53,12 @@ class MlflowRun:
         self._run = ""
 
     def open(self, run: str | None, config: Mapping[str, object]) -> Opened:
-        """Begin, with the run file's keys as parameters, or go on."""
+        """Start a run with the run file's keys as parameters, or continue `run`."""
         os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
         from mlflow import MlflowClient
 
         for name in ("mlflow.store.db.utils", "alembic"):
-            logging.getLogger(name).setLevel(logging.WARNING)  # how a database is made is no news
+            logging.getLogger(name).setLevel(logging.WARNING)  # both log each migration of a new database
         folder = self._run_dir / "mlflow"
         if self._uri is None:
             folder.mkdir(parents=True, exist_ok=True)
@@ -83,7 +83,7 @@ class MlflowRun:
         return str(run.info.run_id)
 
     def send(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Write a row, all of it with one time."""
+        """Write a row; all its metrics have the same timestamp."""
         from mlflow.entities import Metric
 
         assert self._client is not None
@@ -93,14 +93,14 @@ class MlflowRun:
             self._client.log_batch(self._run, metrics=some)
 
     def finish(self) -> None:
-        """Mark it as finished; a resume makes it run again."""
+        """Mark the run as finished; a resume marks it as running again."""
         if self._client is not None:
             self._client.set_terminated(self._run)
             self._client = None
 
 
 def name_there(name: str) -> str:
-    """A metric's or a key's name, with what MLflow refuses as `_`."""
+    """A name of a metric or key with `_` for each character that MLflow refuses."""
     return REFUSED.sub("_", name)
 
 

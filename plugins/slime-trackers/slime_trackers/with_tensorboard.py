@@ -1,7 +1,9 @@
 """TensorBoard tracker: scalars as event files in run_dir/tensorboard, written without torch or TensorFlow.
 
-tracker = tensorboard_tracker(Settings(), TrackerSetup(make, seed, run_dir))
-await tracker.log(3, {"rollout/raw_reward": 0.4})
+Example:
+
+    tracker = tensorboard_tracker(Settings(), TrackerSetup(make, seed, run_dir))
+    await tracker.log(3, {"rollout/raw_reward": 0.4})
 """
 
 import socket
@@ -29,15 +31,15 @@ def tensorboard_tracker(settings: Settings, setup: TrackerSetup) -> "TensorBoard
         import tensorboard.compat.proto.event_pb2  # type: ignore[import-untyped]  # ships no types  # noqa: F401
     except ModuleNotFoundError as error:
         raise PluginError(
-            f"the tracker 'tensorboard' needs the package {error.name}, which is not installed. Type: "
-            "pip install 'tensorboard>=2.18', or leave the tracker out."
+            f"the tracker 'tensorboard' needs the package {error.name}, which is not installed. Run "
+            "`pip install 'tensorboard>=2.18'`, or choose another tracker."
         ) from None
     return TensorBoardTracker(setup.run_dir)
 
 
 class TensorBoardTracker:
-    """One event file per process. With the first step that a process logs, TensorBoard discards that step and later
-    ones from earlier processes, so that a resumed curve never doubles back.
+    """Writes one event file per process. The first row of a process tells TensorBoard to discard that step and later
+    steps of earlier processes, so a resumed curve never goes backwards.
     """
 
     def __init__(self, run_dir: Path) -> None:
@@ -50,7 +52,7 @@ class TensorBoardTracker:
         with run_folder_errors(directory, "make"):
             directory.mkdir(parents=True, exist_ok=True)
             self._continues = any(directory.iterdir())
-            # TensorBoard reads a folder's files in the order of their names: nanoseconds make them distinct.
+            # TensorBoard reads files in the order of their names, so names begin with a time; nanoseconds are unique.
             name = f"events.out.tfevents.{time.time_ns():020d}.{socket.gethostname()}"
             self._file = (directory / name).open("wb")
         self._records = RecordWriter(self._file)

@@ -1,4 +1,4 @@
-"""Trackio: the run folder has one run there, in Trackio's own folder of this machine, on a Space or on a server.
+"""Trackio tracker: one Trackio run per run folder, in Trackio's local folder, on a Space or on a server.
 
 Example:
 
@@ -29,20 +29,19 @@ def trackio_tracker(settings: TrackioSettings, setup: TrackerSetup) -> ServiceTr
 
 
 class TrackioRun:
-    """One run; Trackio knows runs of a project by their names."""
+    """One run; Trackio identifies the runs of a project by name."""
 
     def __init__(self, settings: TrackioSettings, run_dir: Path) -> None:
-        """Take the settings."""
         self._settings = settings
         self._run_dir = run_dir
         self._run: trackio.Run | None = None
 
     def open(self, run: str | None, config: Mapping[str, object]) -> Opened:
-        """Begin a run, or continue the one with that name."""
+        """Start a run, or continue the run with this name."""
         import trackio
 
         given = self._settings
-        # Two run folders of one name are two runs.
+        # A random suffix: two run folders with the same name must be two runs.
         name = run or given.name or f"{self._run_dir.resolve().name}-{uuid.uuid4().hex[:6]}"
         self._run = trackio.init(
             project=given.project,
@@ -54,7 +53,7 @@ class TrackioRun:
             resume="never" if run is None else "allow",
             embed=False,
         )
-        # Rows wait in memory for half a second; no public call returns the last stored step.
+        # Trackio keeps rows in memory for half a second. No public call returns the last stored step.
         following = getattr(self._run, "_next_step", None)
         return Opened(name, None if following is None else following - 1)
 

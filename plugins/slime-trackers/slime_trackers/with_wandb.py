@@ -1,4 +1,4 @@
-"""Weights & Biases: the run folder has one run there, online or in files of `wandb/` in the run folder.
+"""Weights & Biases tracker: one W&B run per run folder, online or as files in the run folder's `wandb/`.
 
 Example:
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 CLOSING_S = 20.0
-"""Seconds that W&B's service may take to end after its driver."""
+"""Seconds that W&B's service process may take to end after its driver."""
 
 
 def wandb_tracker(settings: WandbSettings, setup: TrackerSetup) -> ServiceTracker:
@@ -37,14 +37,14 @@ def wandb_tracker(settings: WandbSettings, setup: TrackerSetup) -> ServiceTracke
     need("wandb", "wandb")
     if (settings.mode or os.environ.get("WANDB_MODE", "online")) == "online" and not has_key():
         raise ConfigError(
-            "the tracker 'wandb' has no key: set WANDB_API_KEY in the environment, or type `wandb login`. Or "
-            '[tracker.wandb] mode = "offline", which writes to the run folder, for `wandb sync` later.'
+            "the tracker 'wandb' has no API key. Set WANDB_API_KEY in the environment, or run `wandb login`. Or set "
+            '[tracker.wandb] mode = "offline", which writes to the run folder; upload later with `wandb sync`.'
         )
     return ServiceTracker("wandb", WandbRun(settings, setup.run_dir), setup.run_dir)
 
 
 def has_key() -> bool:
-    """Whether the library may find credentials; without any it would prompt on the terminal."""
+    """Whether W&B may find credentials. Without credentials it would prompt on the terminal."""
     if os.environ.get("WANDB_API_KEY") or os.environ.get("WANDB_IDENTITY_TOKEN_FILE"):
         return True
     given, config = os.environ.get("NETRC"), os.environ.get("WANDB_CONFIG_DIR")
@@ -54,30 +54,29 @@ def has_key() -> bool:
 
 
 class WandbRun:
-    """One run; the library merges rows of the same step, and requires ascending steps."""
+    """One run; W&B merges rows of the same step and requires ascending steps."""
 
     def __init__(self, settings: WandbSettings, run_dir: Path) -> None:
-        """Take the settings."""
         self._settings = settings
         self._run_dir = run_dir
         self._run: wandb.Run | None = None
 
     def open(self, run: str | None, config: Mapping[str, object]) -> Opened:
-        """Begin a run, or continue the one with that id."""
-        # Set before the import: otherwise the library reports errors to its developers, in offline mode too.
+        """Start a run, or continue the run with this id."""
+        # Set before the import. Otherwise W&B reports errors to its developers, in offline mode too.
         os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
         if "wandb" not in sys.modules:
-            # A parent that uses W&B passes its service on. The service outlives a killed driver and holds its run, so
-            # that a resume would fail with "run ID … is in use".
+            # A parent process that uses W&B passes its service on. The service outlives a killed driver and keeps its
+            # run open, so a resume would fail with "run ID … is in use".
             os.environ.pop("WANDB_SERVICE", None)
         import wandb
 
         given = self._settings
         run_id = given.run_id or run or uuid.uuid4().hex[:8]
         settings = wandb.Settings(
-            console="off",  # the display draws there
+            console="off",  # the run's display draws on the terminal
             silent=given.mode == "offline",
-            reinit="create_new",  # a run of the user's own in this process stays as it is
+            reinit="create_new",  # do not end a run that the user's code has in this process
             login_timeout=1,
         )
         if given.host:
@@ -98,7 +97,7 @@ class WandbRun:
             settings=settings,
         )
         offline = self._run.settings.mode == "offline"
-        # A server knows the next step; offline files are written every 15 seconds.
+        # A server knows the next step. Offline files are written every 15 seconds, so read the last step from them.
         return Opened(run_id, written(self._run_dir, run_id) if offline else self._run.step - 1)
 
     def send(self, step: int, metrics: Mapping[str, float]) -> None:
@@ -107,7 +106,7 @@ class WandbRun:
         self._run.log(dict(metrics), step=step)
 
     def finish(self) -> None:
-        """Wait until everything is sent, or written."""
+        """Wait until everything is sent or written."""
         if self._run is not None:
             self._run.finish()
             self._run = None
@@ -119,9 +118,9 @@ def files_of(run_dir: Path, run_id: str) -> list[Path]:
 
 
 def wait_until_closed(files: Sequence[Path]) -> None:
-    """Wait until W&B's service has ended after its driver was killed: on a busy machine it may write for a moment more.
+    """Wait until no process has these files open: W&B's service may write for a moment after its driver was killed.
 
-    Only Linux's /proc shows which process has a file open; on other systems this returns at once.
+    Only Linux lists open files in /proc. On other systems this returns at once.
     """
     names = {str(file.resolve()) for file in files}
     until = time.monotonic() + CLOSING_S
@@ -131,7 +130,7 @@ def wait_until_closed(files: Sequence[Path]) -> None:
 
 def _open_files() -> Iterator[str]:
     for process in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):  # it is gone, or another user's
+        with suppress(OSError):  # the process has ended, or belongs to another user
             for link in (process / "fd").iterdir():
                 with suppress(OSError):
                     yield str(link.readlink())
@@ -151,7 +150,7 @@ def written(run_dir: Path, run_id: str) -> int:
 
 
 def records(data: bytes) -> Iterator[bytes]:
-    """Records of a W&B file: a header of seven bytes, then LevelDB's log format; the last may be truncated.
+    """Records of a W&B file: a header of seven bytes, then LevelDB's log format. The last record may be truncated.
 
     Source: https://github.com/google/leveldb/blob/main/doc/log_format.md
     """
@@ -166,6 +165,6 @@ def records(data: bytes) -> Iterator[bytes]:
             return
         part += data[at + head.size : at + head.size + length]
         at += head.size + length
-        if kind in (1, 4):  # whole, or the last part of one
+        if kind in (1, 4):  # a whole record, or the last part of a record
             yield part
             part = b""

@@ -1,4 +1,4 @@
-"""Processes of a run, each with a tracker of its own."""
+"""Processes of a run, each with its own tracker."""
 
 import json
 import os
@@ -24,7 +24,7 @@ name, settings, run_dir, rows, killed = json.loads(sys.argv[1])
 (spec,) = (spec for spec in slime_trackers() if spec.name == name)
 tracker = spec.factory(spec.model.model_validate(settings), TrackerSetup(lambda *_: None, 0, run_dir=Path(run_dir)))
 
-path = Path(run_dir) / "metrics.jsonl"  # as the run has it: cut off at the checkpoint, then a row before it is tracked
+path = Path(run_dir) / "metrics.jsonl"  # as in a run: cut off at the checkpoint; each row is written before the tracker sends it
 lines = path.read_text().splitlines(keepends=True) if path.exists() else []
 path.write_text("".join(line for line in lines if json.loads(line)["step"] < rows[0][0]))
 
@@ -43,7 +43,7 @@ asyncio.run(main())
 
 @pytest.fixture
 def process(tmp_path: Path) -> Process:
-    """What one process of a run does: log rows, and close the tracker or be killed."""
+    """Run a process that logs rows and then closes the tracker, or is killed."""
 
     def run(
         name: str, settings: Mapping[str, object], run_dir: Path, rows: Sequence[Row], *, killed: bool = False

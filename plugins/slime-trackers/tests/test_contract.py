@@ -1,4 +1,4 @@
-"""Every choice of the plugin, and its package, against the contract kit; a library that is not installed is skipped."""
+"""The plugin's trackers against the contract kit. Trackers whose library is not installed are skipped."""
 
 import tempfile
 from collections.abc import Mapping
@@ -10,12 +10,12 @@ import pytest
 from slime_testing import TrackerContract
 
 DATABASE = tempfile.TemporaryDirectory(prefix="slime-mlflow-")
-"""Making one takes MLflow seconds, and a contract makes dozens of trackers."""
+"""One database for all: MLflow needs seconds to create one, and a contract builds dozens of trackers."""
 
 
 @pytest.fixture(autouse=True)
-def nothing_of_the_machines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No settings of the machine's, and no folder of its user's."""
+def ignore_machine_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Use neither this machine's settings nor its user's folders."""
     monkeypatch.setenv("TRACKIO_DIR", str(tmp_path))
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
 

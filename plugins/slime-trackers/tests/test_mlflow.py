@@ -1,4 +1,4 @@
-"""Real runs of MLflow, in a database of the run folder, and read by its own client."""
+"""Real runs of MLflow in a run folder's database, read with its own client."""
 
 import importlib.util
 from collections.abc import Callable
@@ -16,7 +16,7 @@ Process = Callable[..., None]
 
 
 def read(run_dir: Path) -> tuple[Any, Any]:
-    """A client, and the one run that there is."""
+    """A client, and the only run."""
     from mlflow import MlflowClient
 
     client = MlflowClient(tracking_uri=f"sqlite:///{run_dir / 'mlflow' / 'mlflow.db'}")

@@ -1,4 +1,4 @@
-"""What is common to all trackers, without any of their libraries."""
+"""The code that all trackers share, without their libraries."""
 
 import asyncio
 import threading
@@ -14,7 +14,7 @@ from slime_trackers.tracker import Opened, OwnThread, Record, ServiceTracker, ne
 from tests.tables import table
 
 
-class Kept:
+class FakeService:
     """A library that keeps rows in a list."""
 
     def __init__(self) -> None:
@@ -41,7 +41,7 @@ class Kept:
 
 @table("fails", ["open", "send"])
 def test_failed_call_is_repeated_with_the_next_row(tmp_path: Path, fails: str) -> None:
-    service = Kept()
+    service = FakeService()
     tracker = ServiceTracker("kept", service, tmp_path / fails)
 
     async def run() -> None:
@@ -72,7 +72,7 @@ def test_new_tracker_run_receives_everything(tmp_path: Path) -> None:
 
 
 def test_lost_rows_are_sent_again_from_metrics(tmp_path: Path) -> None:
-    service = Kept()
+    service = FakeService()
     with MetricsLog(tmp_path / "metrics.jsonl") as log:
         for step in range(3):
             log.append(MetricsRow(step, step, 0.0, {"a": float(step)}))

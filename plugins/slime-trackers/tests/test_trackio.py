@@ -1,4 +1,4 @@
-"""Real runs of Trackio, in a folder of this machine, and read by its own API."""
+"""Real local runs of Trackio, read with its own API."""
 
 import importlib.util
 import json
@@ -26,7 +26,7 @@ print(json.dumps({name: SQLiteStorage.get_logs("sums", name) for name in runs}, 
 
 
 def read(folder: Path) -> dict[str, list[dict[str, Json]]]:
-    """The rows of every run by its name, in a process of its own: the library looks once where its folder is."""
+    """Rows of each run by name, read in a separate process: Trackio reads its folder's path only once."""
     ran = subprocess.run(
         [sys.executable, "-c", READ],
         capture_output=True,
@@ -46,7 +46,7 @@ def test_killed_run_resumes_with_each_step_once(tmp_path: Path, process: Process
     assert [(row["step"], row["rollout/raw_reward"]) for row in history] == [(step, step / 10) for step in range(8)]
 
 
-def test_two_run_folders_of_one_name_are_two_runs(tmp_path: Path, process: Process) -> None:
+def test_two_run_folders_with_the_same_name_are_two_runs(tmp_path: Path, process: Process) -> None:
     for folder in ("a", "b"):
         process("trackio", {"project": "sums"}, tmp_path / folder / "first", [(0, {"train/loss": 0.5})])
     assert [len(rows) for rows in read(tmp_path).values()] == [1, 1]

@@ -1,4 +1,4 @@
-"""Real runs of wandb, offline: what is in its files is what `wandb sync` sends."""
+"""Real offline runs of W&B: the tests read the files that `wandb sync` uploads."""
 
 import importlib.util
 import json
@@ -31,7 +31,7 @@ def records_of(run_dir: Path) -> Iterator[Any]:
 
 
 def curve(run_dir: Path, name: str) -> list[tuple[int, float]]:
-    """What is drawn of a metric."""
+    """Steps and values of a metric."""
     found = []
     for each in records_of(run_dir):
         items = {item.key or item.nested_key[0]: json.loads(item.value_json) for item in each.history.item}
@@ -41,7 +41,7 @@ def curve(run_dir: Path, name: str) -> list[tuple[int, float]]:
 
 
 def runs(run_dir: Path) -> list[Any]:
-    """What each process said of the run."""
+    """The run record of each process."""
     return [each.run for each in records_of(run_dir) if each.WhichOneof("record_type") == "run"]
 
 
@@ -67,7 +67,7 @@ def test_late_evaluation_of_a_step_is_sent(tmp_path: Path, process: Process) -> 
 def test_killed_run_resumes_under_a_wandb_parent(tmp_path: Path, process: Process) -> None:
     import wandb
 
-    wandb.setup()  # starts a service, and names it in the environment
+    wandb.setup()  # starts a service and puts its address into the environment
     try:
         assert "WANDB_SERVICE" in os.environ
         process("wandb", {"mode": "offline"}, tmp_path / "first", [(1, {"train/loss": 0.5})], killed=True)
@@ -77,7 +77,7 @@ def test_killed_run_resumes_under_a_wandb_parent(tmp_path: Path, process: Proces
     assert curve(tmp_path / "first", "train/loss") == [(1, 0.5), (2, 0.25)]
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 def test_open_files_are_waited_for(tmp_path: Path) -> None:
     path = tmp_path / "run-a.wandb"
     path.write_bytes(b"")
@@ -114,7 +114,7 @@ def test_missing_api_key_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     for name in ("WANDB_API_KEY", "WANDB_IDENTITY_TOKEN_FILE", "WANDB_CONFIG_DIR", "WANDB_MODE", "NETRC"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
-    with pytest.raises(ConfigError, match=r'set WANDB_API_KEY .*, or type `wandb login`. Or .* "offline"'):
+    with pytest.raises(ConfigError, match=r'Set WANDB_API_KEY .*, or run `wandb login`. Or .* "offline"'):
         wandb_tracker(WandbSettings(), setup_in(tmp_path))
     wandb_tracker(WandbSettings(mode="disabled"), setup_in(tmp_path))
     monkeypatch.setenv("WANDB_MODE", "offline")
