@@ -32,7 +32,7 @@ from urllib.request import Request, urlopen
 
 from slime_core.sample import Group, GroupId, Sample, Status
 from slime_core.telemetry import GeneratedGroups, MetricsLog, MetricsRow
-from slime_trackers.with_tensorboard import TensorBoardTracker
+from slime_trackers.tensorboard_tracker import TensorBoardTracker
 from slime_view.samples.shard import Header, Kind
 from slime_view.samples.store import entries_of, write_shard
 

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from slime_core.roles import Settings, Tracker, TrackerSetup
-from slime_trackers.with_tensorboard import tensorboard_tracker
+from slime_trackers.tensorboard_tracker import tensorboard_tracker
 
 
 def make_nothing(role: str, name: str, **settings: object) -> object:

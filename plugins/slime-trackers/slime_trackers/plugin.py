@@ -20,24 +20,24 @@ def slime_trackers() -> Iterable[TrackerSpec]:
 
 
 def _tensorboard(settings: Settings, setup: TrackerSetup) -> Tracker:
-    from slime_trackers.with_tensorboard import tensorboard_tracker
+    from slime_trackers.tensorboard_tracker import tensorboard_tracker
 
     return tensorboard_tracker(settings, setup)
 
 
 def _wandb(settings: WandbSettings, setup: TrackerSetup) -> Tracker:
-    from slime_trackers.with_wandb import wandb_tracker
+    from slime_trackers.wandb_run import wandb_tracker
 
     return wandb_tracker(settings, setup)
 
 
 def _mlflow(settings: MlflowSettings, setup: TrackerSetup) -> Tracker:
-    from slime_trackers.with_mlflow import mlflow_tracker
+    from slime_trackers.mlflow_run import mlflow_tracker
 
     return mlflow_tracker(settings, setup)
 
 
 def _trackio(settings: TrackioSettings, setup: TrackerSetup) -> Tracker:
-    from slime_trackers.with_trackio import trackio_tracker
+    from slime_trackers.trackio_run import trackio_tracker
 
     return trackio_tracker(settings, setup)

@@ -30,7 +30,7 @@ P = ParamSpec("P")
 ResultT = TypeVar("ResultT")
 
 
-class OwnThread:
+class WorkerThread:
     """One thread that runs the calls to a blocking library in order, without blocking the event loop.
 
     The first call starts the thread. A call runs even if its caller was cancelled. The thread is a daemon, so a library
@@ -74,7 +74,7 @@ class OwnThread:
             run()
 
 
-class Record:
+class SentRecord:
     """State file of a tracker: the library's run id and the last step sent. A resume continues from there.
 
     A resumed run repeats the steps since its checkpoint. The libraries would drop them or plot them twice, so a step is
@@ -111,7 +111,7 @@ class Record:
             return dict(metrics)
         return {name: value for name, value in metrics.items() if self._names is not None and name not in self._names}
 
-    def sent(self, step: int, metrics: Mapping[str, float]) -> None:
+    def mark_sent(self, step: int, metrics: Mapping[str, float]) -> None:
         """Store that these metrics were sent."""
         self._names = {*(self._names or ()), *metrics} if step == self._step else set(metrics)
         self._step = step
@@ -126,7 +126,7 @@ class Record:
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class OpenRun:
     """An open run of a library."""
 
     run: str
@@ -138,7 +138,7 @@ class Opened:
 class Service(Protocol):
     """A run of a library, used from one thread."""
 
-    def open(self, run: str | None, config: Mapping[str, object]) -> Opened:
+    def open(self, run: str | None, config: Mapping[str, object]) -> OpenRun:
         """Start a run, or continue `run`.
 
         Args:
@@ -164,8 +164,8 @@ class ServiceTracker:
         self._service = service
         self._run_dir = run_dir
         self._path = run_dir / name / "slime.json"
-        self._thread = OwnThread(f"slime-tracker-{name}")
-        self._record: Record | None = None
+        self._thread = WorkerThread(f"slime-tracker-{name}")
+        self._record: SentRecord | None = None
 
     async def log(self, step: int, metrics: Mapping[str, float]) -> None:
         """Send the metrics that were not sent before."""
@@ -181,7 +181,7 @@ class ServiceTracker:
     def _log(self, step: int, metrics: Mapping[str, float]) -> None:
         record = self._record
         if record is None:
-            record = Record(self._path)
+            record = SentRecord(self._path)
             opened = self._service.open(record.run, run_file(self._run_dir))
             record.begin(opened.run, opened.last)
             self._record = record
@@ -189,10 +189,10 @@ class ServiceTracker:
                 self._send(record, row.step, row.metrics)
         self._send(record, step, metrics)
 
-    def _send(self, record: Record, step: int, metrics: Mapping[str, float]) -> None:
+    def _send(self, record: SentRecord, step: int, metrics: Mapping[str, float]) -> None:
         if unsent := record.unsent(step, metrics):
             self._service.send(step, unsent)
-            record.sent(step, unsent)
+            record.mark_sent(step, unsent)
 
     def _finish(self) -> None:
         self._record = None
@@ -205,7 +205,7 @@ def run_file(run_dir: Path) -> dict[str, object]:
     return tomllib.loads(path.read_text("utf-8")) if path.exists() else {}
 
 
-def need(library: str, tracker: str) -> None:
+def require_library(library: str, tracker: str) -> None:
     """Check that a library is installed, without importing it. Raises ConfigError: it is not."""
     found = importlib.util.find_spec(library)
     if found is None or found.origin is None:  # a folder with the library's name, such as `wandb/` of an offline run

@@ -24,7 +24,7 @@ name, settings, run_dir, rows, killed = json.loads(sys.argv[1])
 (spec,) = (spec for spec in slime_trackers() if spec.name == name)
 tracker = spec.factory(spec.model.model_validate(settings), TrackerSetup(lambda *_: None, 0, run_dir=Path(run_dir)))
 
-path = Path(run_dir) / "metrics.jsonl"  # as in a run: cut off at the checkpoint; each row is written before the tracker sends it
+path = Path(run_dir) / "metrics.jsonl"  # as in a run: truncated at the checkpoint
 lines = path.read_text().splitlines(keepends=True) if path.exists() else []
 path.write_text("".join(line for line in lines if json.loads(line)["step"] < rows[0][0]))
 

@@ -10,7 +10,7 @@ import pytest
 
 from slime_core.errors import ConfigError
 from slime_core.telemetry import MetricsLog, MetricsRow
-from slime_trackers.tracker import Opened, OwnThread, Record, ServiceTracker, need
+from slime_trackers.tracker import OpenRun, SentRecord, ServiceTracker, WorkerThread, require_library
 from tests.tables import table
 
 
@@ -24,11 +24,11 @@ class FakeService:
         self.fails = False
         self.last: int | None = None
 
-    def open(self, run: str | None, config: Mapping[str, object]) -> Opened:
+    def open(self, run: str | None, config: Mapping[str, object]) -> OpenRun:
         if self.fails:
             raise ConnectionError("no route")
         self.opened.append(run)
-        return Opened(run or "made", self.last)
+        return OpenRun(run or "made", self.last)
 
     def send(self, step: int, metrics: Mapping[str, float]) -> None:
         if self.fails:
@@ -60,10 +60,10 @@ def test_failed_call_is_repeated_with_the_next_row(tmp_path: Path, fails: str) -
 
 
 def test_new_tracker_run_receives_everything(tmp_path: Path) -> None:
-    record = Record(tmp_path / "kept" / "slime.json")
+    record = SentRecord(tmp_path / "kept" / "slime.json")
     record.begin("first", None)
-    record.sent(3, {"a": 1.0})
-    record = Record(tmp_path / "kept" / "slime.json")
+    record.mark_sent(3, {"a": 1.0})
+    record = SentRecord(tmp_path / "kept" / "slime.json")
     record.begin("first", None)
     assert record.unsent(2, {"a": 1.0}) == {}
     assert record.unsent(3, {"a": 1.0, "b": 2.0}) == {"b": 2.0}
@@ -76,9 +76,9 @@ def test_lost_rows_are_sent_again_from_metrics(tmp_path: Path) -> None:
     with MetricsLog(tmp_path / "metrics.jsonl") as log:
         for step in range(3):
             log.append(MetricsRow(step, step, 0.0, {"a": float(step)}))
-    record = Record(tmp_path / "kept" / "slime.json")
+    record = SentRecord(tmp_path / "kept" / "slime.json")
     record.begin("first", None)
-    record.sent(2, {"a": 2.0})
+    record.mark_sent(2, {"a": 2.0})
     service.last = 0
     tracker = ServiceTracker("kept", service, tmp_path)
 
@@ -100,7 +100,7 @@ def test_calls_run_in_order_after_a_timeout() -> None:
         made.append(1)
 
     async def run() -> None:
-        thread = OwnThread("kept")
+        thread = WorkerThread("kept")
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(thread.call(first), 0.01)
         goes_on.set()
@@ -117,7 +117,7 @@ def test_system_exit_is_raised_at_the_call() -> None:
         raise SystemExit(3)
 
     async def run() -> None:
-        thread = OwnThread("kept")
+        thread = WorkerThread("kept")
         with pytest.raises(SystemExit):
             await thread.call(leave)
         assert await thread.call(time.monotonic) > 0
@@ -130,4 +130,4 @@ def test_folder_with_the_library_name_is_not_imported(tmp_path: Path, monkeypatc
     (tmp_path / "trackerlib").mkdir()
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(ConfigError, match=r"pip install 'slime-trackers\[wandb\]'"):
-        need("trackerlib", "wandb")
+        require_library("trackerlib", "wandb")

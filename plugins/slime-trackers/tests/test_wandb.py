@@ -14,7 +14,7 @@ import pytest
 from slime_core.errors import ConfigError
 from slime_core.roles import TrackerSetup
 from slime_trackers import WandbSettings
-from slime_trackers.with_wandb import records, wait_until_closed, wandb_tracker
+from slime_trackers.wandb_run import records, wait_until_closed, wandb_tracker
 
 if importlib.util.find_spec("wandb") is None:
     pytest.skip("wandb is not installed", allow_module_level=True)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from slime_core.roles import TrackerSetup
 from slime_trackers.settings import TrackioSettings
-from slime_trackers.tracker import Opened, ServiceTracker, need
+from slime_trackers.tracker import OpenRun, ServiceTracker, require_library
 
 if TYPE_CHECKING:
     import trackio
@@ -24,7 +24,7 @@ def trackio_tracker(settings: TrackioSettings, setup: TrackerSetup) -> ServiceTr
     Raises:
         ConfigError: the library is not installed.
     """
-    need("trackio", "trackio")
+    require_library("trackio", "trackio")
     return ServiceTracker("trackio", TrackioRun(settings, setup.run_dir), setup.run_dir)
 
 
@@ -36,26 +36,26 @@ class TrackioRun:
         self._run_dir = run_dir
         self._run: trackio.Run | None = None
 
-    def open(self, run: str | None, config: Mapping[str, object]) -> Opened:
+    def open(self, run: str | None, config: Mapping[str, object]) -> OpenRun:
         """Start a run, or continue the run with this name."""
         import trackio
 
-        given = self._settings
+        options = self._settings
         # A random suffix: two run folders with the same name must be two runs.
-        name = run or given.name or f"{self._run_dir.resolve().name}-{uuid.uuid4().hex[:6]}"
+        name = run or options.name or f"{self._run_dir.resolve().name}-{uuid.uuid4().hex[:6]}"
         self._run = trackio.init(
-            project=given.project,
+            project=options.project,
             name=name,
-            group=given.group,
-            space_id=given.space,
-            server_url=given.server_url,
+            group=options.group,
+            space_id=options.space,
+            server_url=options.server_url,
             config=dict(config),
             resume="never" if run is None else "allow",
             embed=False,
         )
         # Trackio keeps rows in memory for half a second. No public call returns the last stored step.
         following = getattr(self._run, "_next_step", None)
-        return Opened(name, None if following is None else following - 1)
+        return OpenRun(name, None if following is None else following - 1)
 
     def send(self, step: int, metrics: Mapping[str, float]) -> None:
         """Queue a row; the library writes or sends it in the background."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from slime_core.roles import TrackerSetup
 from slime_trackers.settings import MlflowSettings
-from slime_trackers.tracker import Opened, ServiceTracker, need
+from slime_trackers.tracker import OpenRun, ServiceTracker, require_library
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -33,11 +33,11 @@ def mlflow_tracker(settings: MlflowSettings, setup: TrackerSetup) -> ServiceTrac
     Raises:
         ConfigError: MLflow is not installed, or a local database is used and its packages are not installed.
     """
-    need("mlflow", "mlflow")
+    require_library("mlflow", "mlflow")
     uri = settings.tracking_uri or os.environ.get("MLFLOW_TRACKING_URI")
     if uri is None or uri.startswith("sqlite:"):
-        need("sqlalchemy", "mlflow")
-        need("alembic", "mlflow")
+        require_library("sqlalchemy", "mlflow")
+        require_library("alembic", "mlflow")
     return ServiceTracker("mlflow", MlflowRun(settings, setup.run_dir, uri), setup.run_dir)
 
 
@@ -52,7 +52,7 @@ class MlflowRun:
         self._client: MlflowClient | None = None
         self._run = ""
 
-    def open(self, run: str | None, config: Mapping[str, object]) -> Opened:
+    def open(self, run: str | None, config: Mapping[str, object]) -> OpenRun:
         """Start a run with the run file's keys as parameters, or continue `run`."""
         os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
         from mlflow import MlflowClient
@@ -68,16 +68,16 @@ class MlflowRun:
         else:
             client.update_run(run, status="RUNNING")
         self._client, self._run = client, run
-        return Opened(run)
+        return OpenRun(run)
 
     def _begun(self, client: "MlflowClient", artifacts: str | None, config: Mapping[str, object]) -> str:
         from mlflow.entities import Param
 
-        given = self._settings
-        found = client.get_experiment_by_name(given.experiment)
-        experiment = found.experiment_id if found else client.create_experiment(given.experiment, artifacts)
-        run = client.create_run(experiment, run_name=given.name or self._run_dir.name, tags=given.tags)
-        params = iter([Param(name_there(key), value[:LONGEST_PARAM]) for key, value in flat(config)])
+        options = self._settings
+        found = client.get_experiment_by_name(options.experiment)
+        experiment = found.experiment_id if found else client.create_experiment(options.experiment, artifacts)
+        run = client.create_run(experiment, run_name=options.name or self._run_dir.name, tags=options.tags)
+        params = iter([Param(mlflow_name(key), value[:LONGEST_PARAM]) for key, value in flatten(config)])
         while some := list(islice(params, MOST_PARAMS)):
             client.log_batch(run.info.run_id, params=some)
         return str(run.info.run_id)
@@ -88,7 +88,7 @@ class MlflowRun:
 
         assert self._client is not None
         now = int(time.time() * 1000)
-        row = iter([Metric(name_there(name), value, now, step) for name, value in metrics.items()])
+        row = iter([Metric(mlflow_name(name), value, now, step) for name, value in metrics.items()])
         while some := list(islice(row, MOST_METRICS)):
             self._client.log_batch(self._run, metrics=some)
 
@@ -99,15 +99,15 @@ class MlflowRun:
             self._client = None
 
 
-def name_there(name: str) -> str:
+def mlflow_name(name: str) -> str:
     """A name of a metric or key with `_` for each character that MLflow refuses."""
     return REFUSED.sub("_", name)
 
 
-def flat(config: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, str]]:
+def flatten(config: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, str]]:
     """Keys of nested tables, joined by dots, and their values as text."""
     for key, value in config.items():
         if isinstance(value, Mapping):
-            yield from flat(value, f"{prefix}{key}.")
+            yield from flatten(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", str(value)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from slime_core.errors import ConfigError
 from slime_core.roles import TrackerSetup
 from slime_trackers.settings import WandbSettings
-from slime_trackers.tracker import Opened, ServiceTracker, need
+from slime_trackers.tracker import OpenRun, ServiceTracker, require_library
 
 if TYPE_CHECKING:
     import wandb
@@ -34,7 +34,7 @@ def wandb_tracker(settings: WandbSettings, setup: TrackerSetup) -> ServiceTracke
     Raises:
         ConfigError: the library is not installed, or an online run has no API key.
     """
-    need("wandb", "wandb")
+    require_library("wandb", "wandb")
     if (settings.mode or os.environ.get("WANDB_MODE", "online")) == "online" and not has_key():
         raise ConfigError(
             "the tracker 'wandb' has no API key. Set WANDB_API_KEY in the environment, or run `wandb login`. Or set "
@@ -47,10 +47,10 @@ def has_key() -> bool:
     """Whether W&B may find credentials. Without credentials it would prompt on the terminal."""
     if os.environ.get("WANDB_API_KEY") or os.environ.get("WANDB_IDENTITY_TOKEN_FILE"):
         return True
-    given, config = os.environ.get("NETRC"), os.environ.get("WANDB_CONFIG_DIR")
-    places = [Path(given)] if given else [Path.home() / ".netrc", Path.home() / "_netrc"]
-    places.append((Path(config) if config else Path.home() / ".config" / "wandb") / "settings")
-    return any(path.is_file() for path in places)
+    netrc, config = os.environ.get("NETRC"), os.environ.get("WANDB_CONFIG_DIR")
+    files = [Path(netrc)] if netrc else [Path.home() / ".netrc", Path.home() / "_netrc"]
+    files.append((Path(config) if config else Path.home() / ".config" / "wandb") / "settings")
+    return any(path.is_file() for path in files)
 
 
 class WandbRun:
@@ -61,7 +61,7 @@ class WandbRun:
         self._run_dir = run_dir
         self._run: wandb.Run | None = None
 
-    def open(self, run: str | None, config: Mapping[str, object]) -> Opened:
+    def open(self, run: str | None, config: Mapping[str, object]) -> OpenRun:
         """Start a run, or continue the run with this id."""
         # Set before the import. Otherwise W&B reports errors to its developers, in offline mode too.
         os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
@@ -71,24 +71,24 @@ class WandbRun:
             os.environ.pop("WANDB_SERVICE", None)
         import wandb
 
-        given = self._settings
-        run_id = given.run_id or run or uuid.uuid4().hex[:8]
+        options = self._settings
+        run_id = options.run_id or run or uuid.uuid4().hex[:8]
         settings = wandb.Settings(
             console="off",  # the run's display draws on the terminal
-            silent=given.mode == "offline",
+            silent=options.mode == "offline",
             reinit="create_new",  # do not end a run that the user's code has in this process
             login_timeout=1,
         )
-        if given.host:
-            settings.base_url = given.host
-        wait_until_closed(files_of(self._run_dir, run_id))
+        if options.host:
+            settings.base_url = options.host
+        wait_until_closed(offline_files(self._run_dir, run_id))
         self._run = wandb.init(
-            project=given.project,
-            entity=given.team,
-            group=given.group,
-            name=given.name or self._run_dir.resolve().name,
-            tags=given.tags or None,
-            mode=given.mode,
+            project=options.project,
+            entity=options.team,
+            group=options.group,
+            name=options.name or self._run_dir.resolve().name,
+            tags=options.tags or None,
+            mode=options.mode,
             id=run_id,
             resume="allow",
             dir=str(self._run_dir),
@@ -98,7 +98,7 @@ class WandbRun:
         )
         offline = self._run.settings.mode == "offline"
         # A server knows the next step. Offline files are written every 15 seconds, so read the last step from them.
-        return Opened(run_id, written(self._run_dir, run_id) if offline else self._run.step - 1)
+        return OpenRun(run_id, last_offline_step(self._run_dir, run_id) if offline else self._run.step - 1)
 
     def send(self, step: int, metrics: Mapping[str, float]) -> None:
         """Queue a row; the library sends it in the background."""
@@ -112,7 +112,7 @@ class WandbRun:
             self._run = None
 
 
-def files_of(run_dir: Path, run_id: str) -> list[Path]:
+def offline_files(run_dir: Path, run_id: str) -> list[Path]:
     """The offline files of a run."""
     return sorted((run_dir / "wandb").glob(f"offline-run-*-{run_id}/run-{run_id}.wandb"))
 
@@ -136,12 +136,12 @@ def _open_files() -> Iterator[str]:
                     yield str(link.readlink())
 
 
-def written(run_dir: Path, run_id: str) -> int:
+def last_offline_step(run_dir: Path, run_id: str) -> int:
     """The last step in a run's offline files; -1 before the first."""
     from wandb.proto.wandb_internal_pb2 import Record
 
     last = -1
-    for path in files_of(run_dir, run_id):
+    for path in offline_files(run_dir, run_id):
         for data in records(path.read_bytes()):
             record = Record.FromString(data)
             if record.WhichOneof("record_type") == "history":
