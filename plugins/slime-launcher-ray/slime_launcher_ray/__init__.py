@@ -1,1 +1,1 @@
-"""slime-launcher-ray: the launcher `ray`, worker groups as Ray actors in placement groups."""
+"""slime-launcher-ray: the launcher `ray` runs worker groups as Ray actors in placement groups."""

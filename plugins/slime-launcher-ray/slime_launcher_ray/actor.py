@@ -1,6 +1,6 @@
-"""Actor: the process of a Ray worker. It builds the group's class and runs calls one at a time, in one thread.
+"""Actor: the process of a Ray worker. It builds the group's class and runs calls one at a time in one thread.
 
-Other threads (concurrency group `aside`) answer during a call; through them the driver detects a death.
+Threads of another concurrency group answer during a call. Through them the driver detects that the process died.
 """
 
 import contextlib
@@ -24,10 +24,10 @@ from slime_core.roles import Place, PluginSet, WorkerGroupSpec
 from slime_launcher_ray import guard
 
 MARK = "SLIME_RAY_WORKER"
-"""The variable that all processes of one worker have."""
+"""Environment variable that marks all processes of one worker."""
 ASIDE = "aside"
 SENT = "/py_modules_files/"
-"""Part of the path of modules that a runtime environment sent; these precede the driver's paths on a node."""
+"""Part of the path of modules sent by a runtime environment. On a node they precede the driver's `sys.path`."""
 DEVICES = "CUDA_VISIBLE_DEVICES"
 
 
@@ -42,27 +42,27 @@ class Site:
     port: int
     """A free port of the node."""
     devices: tuple[str, ...] = ()
-    """GPUs that Ray gave it."""
+    """GPUs that Ray assigned to it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What to build in a worker, and where it runs."""
+    """How to set up a worker process before it builds the group's class."""
 
     place: Place
-    """The worker's place among the group."""
+    """The worker's place in the group."""
     plugins: PluginSet | None
-    """The plugins that the worker must have, in the driver's versions; None: not compared."""
+    """Plugins that the worker must have in the driver's versions; None: do not compare."""
     log: str
-    """File for what it prints."""
+    """File for the worker's output."""
     token: str
-    """A file that the driver made next to the log: if it is missing, the node does not share the folder."""
+    """A file that the driver created next to the log. If it is missing, the node does not share the folder."""
     folder: str
     """The driver's working directory."""
     path: tuple[str, ...]
     """The driver's `sys.path`."""
     environment: Mapping[str, str]
-    """Variables to set before the group's modules are imported: Ray reuses running processes."""
+    """Environment variables. Set before the group's modules are imported, since Ray reuses running processes."""
 
 
 class Actor:
@@ -75,7 +75,7 @@ class Actor:
             arguments = [sys.executable, "-I", guard.__file__, str(os.getpid()), f"{MARK}={mark}"]
             subprocess.run(arguments, check=True, stdin=subprocess.DEVNULL)
         os.environ[MARK] = mark
-        find_project_files()  # before Ray decodes what is to be built, which may name classes of the project
+        find_project_files()  # before Ray unpickles the spec, which may contain classes of the project
         self._host: Host | None = None
 
     def site(self) -> Site:
@@ -92,7 +92,7 @@ class Actor:
     def call(self, method: str, *given: object) -> object:
         """Call a method of the object; returns a `Reply` only on an error: Ray transfers plain bytes without a copy."""
         host = self._host
-        assert host is not None, "built before"
+        assert host is not None, "build() runs first"
         reply = make_reply(lambda: host.call(method, given))
         return reply if reply.error is not None or reply.traceback else reply.value
 
@@ -117,11 +117,11 @@ class Actor:
         faulthandler.enable()
         if order.place.devices:
             os.environ[DEVICES] = ",".join(order.place.devices)
-        with contextlib.suppress(FileNotFoundError):  # a node may have another disk: relative paths are not for it
+        with contextlib.suppress(FileNotFoundError):  # a node with another disk cannot use relative paths
             os.chdir(order.folder)
         sent = [each for each in sys.path if SENT in each]
         sys.path[:] = [*sent, *order.path, *(each for each in sys.path if each not in (*sent, *order.path))]
-        for module in spec.preload:  # as under the local launcher: what is imported first may decide the last bits
+        for module in spec.preload:  # in the local launcher's order: the import order can change the last bits
             with contextlib.suppress(ImportError):
                 importlib.import_module(module)
         self._host = Host()
@@ -135,7 +135,7 @@ def environment(cpus: float, given: Mapping[str, str]) -> dict[str, str]:
         "OMP_NUM_THREADS": threads,
         "OPENBLAS_NUM_THREADS": threads,
         "MKL_NUM_THREADS": threads,
-        "PYTHONUNBUFFERED": "1",  # of what it starts
+        "PYTHONUNBUFFERED": "1",  # for processes that the worker starts
         "TOKENIZERS_PARALLELISM": "false",
         "HF_HUB_OFFLINE": "1",
     }
@@ -145,8 +145,8 @@ def environment(cpus: float, given: Mapping[str, str]) -> dict[str, str]:
 def unwritable(folder: Path, where: str, why: str) -> WorkerError:
     """The error for a run's folder that a node cannot write to."""
     return WorkerError(
-        f"the run's folder {folder} cannot be written on {where} ({why}): all nodes of a run need it by the same path; "
-        "name one that they share: --save PATH"
+        f"the run folder {folder} cannot be written on {where} ({why}). All nodes must share it under the same path; "
+        "set one with --save PATH"
     )
 
 
@@ -154,7 +154,7 @@ def _print_to(order: Order) -> None:
     log = Path(order.log)
     try:
         if not Path(order.token).exists():
-            raise FileNotFoundError(errno.ENOENT, "the driver's files are not there")
+            raise FileNotFoundError(errno.ENOENT, "the driver's files are missing")
         output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     except OSError as error:
         raise unwritable(log.parent, order.place.address, error.strerror or str(error)) from error

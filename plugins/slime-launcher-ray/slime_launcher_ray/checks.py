@@ -1,6 +1,6 @@
-"""Checks of a plan: Ray is installed, the head answers, and a cluster of this machine fits the run's groups.
+"""Checks before a run starts: Ray is installed, the head answers, and a local cluster has room for the run's groups.
 
-Room on a running cluster is checked when the first group starts, since other runs use it, too.
+Room on a running cluster is checked when the first group starts, since other runs share the cluster.
 """
 
 import importlib.util
@@ -25,11 +25,11 @@ def has_ray() -> bool:
 def need_ray(what: str) -> None:
     """Raise ConfigError unless Ray is installed."""
     if not has_ray():
-        raise ConfigError(f"{what} needs Ray, which is not installed here: {INSTALL}")
+        raise ConfigError(f"{what} needs Ray, which is not installed here. Run `{INSTALL}`")
 
 
 def check_use(settings: RaySettings, groups: Sequence[WorkerGroupSpec]) -> None:
-    """Raise ConfigError, before anything starts, if a run's groups cannot be started."""
+    """Check that a run's groups can start. Raises ConfigError: they cannot."""
     need_ray("the launcher 'ray'")
     from slime_launcher_ray.cluster import Node, Room, address_of, head_at
     from slime_launcher_ray.placement import check_room, resources
@@ -39,7 +39,7 @@ def check_use(settings: RaySettings, groups: Sequence[WorkerGroupSpec]) -> None:
         head_at(address)
         return
     has = {"CPU": float(own_cores()), "GPU": float(gpus_here(settings)), "memory": float(_memory())}
-    room = Room("a Ray cluster of this machine", [Node("", "127.0.0.1", has)], shares_cores=True)
+    room = Room("a Ray cluster on this machine", [Node("", "127.0.0.1", has)], shares_cores=True)
     held: dict[str, dict[str, float]] = {}
     for use in groups:
         if use.colocate_with is None and use.size:
@@ -56,7 +56,7 @@ def _check_environment(given: Mapping[str, JsonValue]) -> None:
     for key in given:
         if key not in known:
             raise ConfigError(
-                f"[launcher.ray] runtime_env has an unknown key {key!r}.{did_you_mean(key, known)} Ray's are: "
+                f"[launcher.ray] runtime_env has an unknown key {key!r}.{did_you_mean(key, known)} Ray accepts: "
                 f"{', '.join(sorted(each for each in known if not each.startswith('_')))}"
             )
     try:
@@ -66,7 +66,7 @@ def _check_environment(given: Mapping[str, JsonValue]) -> None:
 
 
 def gpus_here(settings: RaySettings) -> int:
-    """Number of GPUs of a cluster on this machine: from the settings, or detected by Ray."""
+    """Number of GPUs of a cluster on this machine, from the settings or detected by Ray."""
     if settings.num_gpus is not None:
         return settings.num_gpus
     from ray._private.accelerators import get_accelerator_manager_for_resource
@@ -79,5 +79,5 @@ def gpus_here(settings: RaySettings) -> int:
 
 
 def _memory() -> int:
-    """Bytes of main memory; at least as many as Ray counts."""
+    """Bytes of main memory; Ray counts at most this many."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

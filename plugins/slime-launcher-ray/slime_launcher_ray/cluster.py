@@ -1,6 +1,6 @@
-"""Cluster: this process's one connection to Ray, shared by all of its launchers and closed by the last of them.
+"""Cluster: this process's only connection to Ray. All launchers of the process share it; the last one closes it.
 
-A separate process, `head`, owns a cluster of this machine. A cluster that ran before is never stopped.
+A separate process, `head`, owns a local cluster. A cluster that was already running is never stopped.
 
 Example:
 
@@ -30,24 +30,24 @@ from slime_launcher_ray.own import ENVIRONMENT, Head
 from slime_launcher_ray.settings import RaySettings
 
 ANSWER_S = 5.0
-"""Seconds within which a head answers."""
+"""Seconds within which a head must answer."""
 LOOK_S = 2.0
-"""Seconds between two checks whether the head answers."""
+"""Seconds between two checks of the head."""
 LOOKS = 3
-"""Least number of failed checks after which a cluster counts as lost."""
+"""Failed checks in a row before a cluster counts as lost."""
 LOST_S = 30.0
-"""Seconds of silence after which a cluster counts as lost."""
+"""Seconds without an answer before a cluster counts as lost."""
 LEAVE_S = 10.0
-"""Seconds that Ray may take to disconnect before its cluster is ended anyway."""
+"""Seconds that Ray may take to disconnect before its local cluster is killed."""
 HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\x04" + bytes(5)
 """First bytes of a gRPC client: the HTTP/2 preface and an empty SETTINGS frame (RFC 9113, 3.4)."""
 FRAME, SETTINGS = 9, 4
-"""Bytes of a frame's header, and its fourth byte in a server's first frame."""
+"""Bytes of a frame's header, and the type (fourth byte) of a server's first frame."""
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A node that is alive: Ray's id, its IP address, and all its resources."""
+    """A live node: Ray's id, its IP address, and its total resources."""
 
     identity: str
     address: str
@@ -56,7 +56,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """Resources of a cluster for groups: its description, its nodes by address, and whether workers share cores."""
+    """Total resources of a cluster: a description, its nodes by address, and whether workers share cores."""
 
     where: str
     nodes: Sequence[Node]
@@ -72,7 +72,7 @@ class Cluster:
     asked: str | None
     """The address in the settings."""
     head: Head | None = None
-    """The process that owns the cluster; None if it ran before."""
+    """The process that owns the cluster; None if the cluster was already running."""
     owns_connection: bool = True
     """Whether this package connected the process to Ray."""
     users: int = 0
@@ -80,7 +80,7 @@ class Cluster:
 
     @property
     def is_own(self) -> bool:
-        """Whether the cluster was started by this process on this machine."""
+        """Whether this process started the cluster."""
         return self.head is not None
 
     def nodes(self) -> list[Node]:
@@ -97,7 +97,7 @@ class Cluster:
         return Room(f"the Ray cluster at {self.address}", self.nodes(), self.is_own)
 
     def serves(self, asked: str | None) -> bool:
-        """Whether this is the cluster for an address, or for none."""
+        """Whether this is the cluster of an address; None: a local cluster."""
         if asked == self.asked:
             return True
         if asked in (None, "auto"):
@@ -105,36 +105,36 @@ class Cluster:
         return _numbers(str(asked)) == _numbers(self.address)
 
     async def lost(self) -> str:
-        """Wait until the head is gone; returns a description of its end."""
+        """Wait until the head is lost; returns the reason."""
         in_vain, heard = 0, time.monotonic()
         while True:
             await asyncio.sleep(LOOK_S)
             if self.head is not None and self.head.process.poll() is not None:
-                return f"the Ray cluster of this machine has ended: its head, process {self.head.process.pid}, is gone"
+                return f"the Ray cluster on this machine has ended: its head process {self.head.process.pid} is gone"
             if await asyncio.to_thread(answers, self.address):
                 in_vain, heard = 0, time.monotonic()
             else:
                 in_vain += 1
             if in_vain >= LOOKS and (silence := time.monotonic() - heard) > LOST_S:
-                return f"the head of the Ray cluster, {self.address}, has not answered for {silence:.0f} s"
+                return f"the head of the Ray cluster at {self.address} has not answered for {silence:.0f} s"
 
     async def leave(self) -> None:
-        """Unregister a launcher; the last one disconnects, and ends the process's own cluster."""
+        """Unregister a launcher. The last one disconnects and ends a local cluster."""
         await asyncio.to_thread(_leave, self)
 
 
 _turn = threading.Lock()
 _token = secrets.token_hex(32)
-"""Access token of this process's clusters; Ray's default is one token file in the home directory."""
+"""Access token of this process's local clusters. Ray's default is one token file in the home directory."""
 _current: Cluster | None = None
 
 
 async def join(settings: RaySettings) -> Cluster:
-    """The cluster that the settings name, with this process connected to it.
+    """Connect this process to the cluster in the settings.
 
     Raises:
-        ConfigError: nothing answers at its address, or it has another version of Ray or Python.
-        WorkerError: a cluster of this machine could not be started.
+        ConfigError: no head answers at the address, or the cluster has another version of Ray or Python.
+        WorkerError: a local cluster could not be started.
     """
     cluster = await asyncio.to_thread(_join, settings)
     if threading.current_thread() is threading.main_thread():
@@ -143,7 +143,7 @@ async def join(settings: RaySettings) -> Cluster:
 
 
 def address_of(settings: RaySettings) -> str | None:
-    """Address of the cluster in the settings: HOST:PORT, auto, or None for one of this machine."""
+    """Address of the cluster in the settings: HOST:PORT, `auto`, or None for a local cluster."""
     return settings.address or os.environ.get("RAY_ADDRESS") or None
 
 
@@ -156,20 +156,20 @@ def head_at(address: str) -> str:
     Raises:
         ConfigError: no head answers.
     """
-    where, named = address, "[launcher.ray] address, or RAY_ADDRESS"
-    advice = "start one with `ray start --head`, or leave the address out for a cluster of this machine"
+    where, named = address, "from [launcher.ray] address or RAY_ADDRESS"
+    advice = "Start a cluster with `ray start --head`, or remove the address to start a local cluster"
     if address == "auto":
         where = importlib.import_module("ray._private.utils").read_ray_address() or ""
         if not where:
-            raise ConfigError(f"no Ray cluster was started on this node, which `auto` asks for ({named}): {advice}")
-        named = f"what `ray start` last started on this node, which `auto` asks for: {named}"
+            raise ConfigError(f"`auto` ({named}) finds no Ray cluster: none was started on this node. {advice}")
+        named = f"the cluster that `ray start` last started on this node; `auto` is {named}"
     if not answers(where):
-        raise ConfigError(f"no Ray cluster answers at {where} ({named}): {advice}")
+        raise ConfigError(f"no Ray cluster answers at {where} ({named}). {advice}")
     return where
 
 
 def answers(address: str) -> bool:
-    """Whether a gRPC server, such as a head, answers at an address; a hanging or other server does not."""
+    """Whether a gRPC server such as a head answers at an address. False: another server, or a server that hangs."""
     host, _, port = address.rpartition(":")
     try:
         with socket.create_connection((host, int(port)), ANSWER_S) as connection:
@@ -183,16 +183,16 @@ def answers(address: str) -> bool:
 
 
 def _join(settings: RaySettings) -> Cluster:
-    global _current  # Ray has one connection a process
+    global _current  # Ray has one connection per process
     asked = address_of(settings)
     with _turn:
         cluster = _current or _connected(settings, asked)
         if not cluster.serves(asked):
-            wanted = f"the one at {asked}" if asked else "a cluster of this machine, as without an address"
+            wanted = f"the Ray cluster at {asked}" if asked else "a local Ray cluster (no address is set)"
             raise ConfigError(
-                f"[launcher.ray] asks for {wanted}, and this process is connected to the Ray cluster at "
-                f"{cluster.address}: a process can be connected to only one. Give both launchers the same "
-                "address, or close the first"
+                f"[launcher.ray] needs {wanted}, but this process is connected to the Ray cluster at "
+                f"{cluster.address}. A process can connect to only one cluster. Use the same address in both "
+                "launchers, or close the first"
             )
         _current = cluster
         _current.users += 1
@@ -211,7 +211,7 @@ def _leave(cluster: Cluster) -> None:
             leaving.start()
             leaving.join(LEAVE_S)
             if leaving.is_alive() and cluster.head is not None:
-                # A stopped raylet never answers, and killing it ends its driver without a message.
+                # A stopped raylet never answers. Killing it instead would end its driver without a message.
                 cluster.head.wake()
                 leaving.join(LEAVE_S)
         if cluster.head is not None:
@@ -220,14 +220,14 @@ def _leave(cluster: Cluster) -> None:
 
 def _connected(settings: RaySettings, asked: str | None) -> Cluster:
     _silence()
-    if ray.is_initialized():  # by who runs us
+    if ray.is_initialized():  # by the program that runs slime
         return Cluster(str(ray.get_runtime_context().gcs_address), None, owns_connection=False)
     if asked:
         _init(head_at(asked))
         return Cluster(str(ray.get_runtime_context().gcs_address), asked)
     if "RAY_AUTH_MODE" not in os.environ:
         os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=_token)
-        importlib.import_module("ray._raylet").Config.initialize("")  # Ray has read the mode when it was imported
+        importlib.import_module("ray._raylet").Config.initialize("")  # Ray read the mode at its import
     own = Head(settings)
     try:
         _init(own.started())
@@ -248,17 +248,17 @@ def _init(address: str) -> None:
     except Exception as error:
         if "mismatch" in str(error).lower():
             raise ConfigError(
-                f"the Ray cluster at {address} is of another version: {_line(error)}. This environment has Ray "
-                f"{ray.__version__} and Python {sys.version.split()[0]}; install the same on all nodes"
+                f"the Ray cluster at {address} has another version: {_line(error)}. This environment has Ray "
+                f"{ray.__version__} and Python {sys.version.split()[0]}. Install the same versions on all nodes"
             ) from error
         raise ConfigError(
-            f"the Ray cluster at {address} cannot be joined: {_line(error)}. The driver must run on one of its nodes "
-            "(`ray status` there shows the cluster); from elsewhere use `ray job submit`"
+            f"cannot join the Ray cluster at {address}: {_line(error)}. Start the run on one of the cluster's nodes "
+            "(`ray status` there shows the cluster), or from elsewhere with `ray job submit`"
         ) from error
 
 
 def _take_signals_back() -> None:
-    """Restore the signal handlers: Ray's own handler prints a stack at SIGTERM."""
+    """Restore the signal handlers, since Ray's own handler prints a stack at SIGTERM."""
     for number in (signal.SIGTERM, signal.SIGINT):
         if (handler := signal.getsignal(number)) is not None:
             signal.signal(number, handler)
@@ -266,12 +266,12 @@ def _take_signals_back() -> None:
 
 
 def _silence() -> None:
-    """Silence what Ray prints at every death, even when told to print nothing; a run reports those itself."""
+    """Silence Ray's output about dead processes, which its options do not silence. A run reports them itself."""
     os.environ.update({name: value for name, value in ENVIRONMENT.items() if name not in os.environ})
     logging.getLogger("ray").setLevel(logging.ERROR)
     module = importlib.import_module("ray._private.worker")
     if hasattr(module, "print_to_stdstream"):
-        setattr(module, "print_to_stdstream", lambda *arguments, **named: None)  # noqa: B010  # it is Ray's own
+        setattr(module, "print_to_stdstream", lambda *arguments, **named: None)  # noqa: B010  # a private name of Ray
 
 
 def _numbers(address: str) -> tuple[str, str]:

@@ -1,6 +1,8 @@
-"""Checks of `slime doctor`: of Ray on this machine, and of the nodes of the cluster that RAY_ADDRESS names.
+"""Checks of `slime doctor` for Ray on this machine and for all nodes of the cluster in RAY_ADDRESS.
 
-RAY_ADDRESS=auto slime doctor
+Example:
+
+    RAY_ADDRESS=auto slime doctor
 """
 
 import os
@@ -20,36 +22,36 @@ if TYPE_CHECKING:
 ADDRESS = "RAY_ADDRESS"
 HEAD_PORT, JOBS_PORT = 6379, 8265
 MOST_SKEW_S = 1.0
-"""Seconds by which clocks may differ: times in logs are compared by people."""
+"""Seconds by which clocks may differ; more makes times in logs hard to compare."""
 LEAST_SHM = 1 << 30
-"""Bytes of /dev/shm below which an object store uses the disk instead."""
+"""Bytes of free /dev/shm below which Ray's object store uses the disk instead."""
 
 NO_RAY = Finding(Health.ERROR, "Ray is not installed here", INSTALL)
 
 
 def checks() -> Iterator[CheckSpec]:
     """The checks, in display order."""
-    yield CheckSpec.from_function("versions", versions, "Have all nodes the same Ray, Python and slime?")
-    yield CheckSpec.from_function("gpus", gpus, "Does Ray count the GPUs that there are?")
+    yield CheckSpec.from_function("versions", versions, "Do all nodes have the same Ray, Python and slime?")
+    yield CheckSpec.from_function("gpus", gpus, "Does Ray count all GPUs of each node?")
     yield CheckSpec.from_function("clocks", clocks, "Do the nodes' clocks agree?")
-    yield CheckSpec.from_function("ports", ports, "Are the ports of a head free, or is there one?")
+    yield CheckSpec.from_function("ports", ports, "Are a head's ports free, or does a head use them?")
     yield CheckSpec.from_function("run_folder", run_folder, "Do all nodes share the folder of runs?")
-    yield CheckSpec.from_function("object_store", object_store, "Has each node's object store room in /dev/shm?")
+    yield CheckSpec.from_function("object_store", object_store, "Does each node have space in /dev/shm for Ray?")
 
 
 def versions() -> Finding:
-    """Compares what is installed here with what each node has."""
+    """Compares the installed versions of all nodes."""
     if not has_ray():
         return NO_RAY
     if not _address():
         here = f"Ray {metadata.version('ray')}, Python {platform.python_version()}"
-        return Finding(Health.OK, f"{here} here; no cluster is named ({ADDRESS}=HOST:PORT or auto)")
+        return Finding(Health.OK, f"{here} here; no cluster checked (set {ADDRESS}=HOST:PORT or auto)")
 
     def judged(nodes: "list[Said]") -> Finding:
         told = {each.address: _versions(each) for each in nodes}
         if len(set(told.values())) > 1 or any("without" in each for each in told.values()):
             listed = "; ".join(f"{address}: {each}" for address, each in told.items())
-            return Finding(Health.ERROR, listed, "install the same on all nodes, or use one image for all")
+            return Finding(Health.ERROR, listed, "install the same versions on all nodes, or use one image for all")
         return Finding(Health.OK, f"{_nodes(nodes)}: {next(iter(told.values()))}")
 
     return _of_nodes(judged)
@@ -61,7 +63,7 @@ def gpus() -> Finding:
     def judged(nodes: "list[Said]") -> Finding:
         listed = ", ".join(f"{each.address} {each.counted_gpus:g}" for each in nodes)
         if less := [each for each in nodes if each.counted_gpus < each.devices]:
-            found = ", ".join(f"{each.address} has {each.devices} and counts {each.counted_gpus:g}" for each in less)
+            found = ", ".join(f"{each.address} has {each.devices}, Ray counts {each.counted_gpus:g}" for each in less)
             return Finding(Health.WARNING, found, "start those nodes without CUDA_VISIBLE_DEVICES, or with --num-gpus")
         return Finding(Health.OK, f"GPUs by node: {listed}")
 
@@ -73,9 +75,9 @@ def clocks() -> Finding:
 
     def judged(nodes: "list[Said]") -> Finding:
         worst = max(nodes, key=lambda each: abs(each.skew_s))
-        text = f"{_nodes(nodes)}; {worst.address} is {worst.skew_s:+.3f} s from here, give or take {worst.sure_s:.3f}"
+        text = f"{_nodes(nodes)}; largest difference: {worst.address}, {worst.skew_s:+.3f} s (± {worst.sure_s:.3f} s)"
         if abs(worst.skew_s) - worst.sure_s > MOST_SKEW_S:
-            return Finding(Health.WARNING, text, "set the clocks by one server: chronyc makestep")
+            return Finding(Health.WARNING, text, "synchronize all clocks with one time server: chronyc makestep")
         return Finding(Health.OK, text)
 
     return _of_nodes(judged)
@@ -86,14 +88,14 @@ def ports() -> Finding:
     if not (address := _address()):
         taken = [str(port) for port in (HEAD_PORT, JOBS_PORT) if _answers("127.0.0.1", port)]
         if taken:
-            advice = "`ray status` shows a cluster that runs; else give `ray start` others: --port, --dashboard-port"
-            return Finding(Health.WARNING, f"somebody has port {', '.join(taken)} of this machine", advice)
+            advice = "`ray status` shows a running cluster; else set free ports: ray start --port, --dashboard-port"
+            return Finding(Health.WARNING, f"another process uses port {', '.join(taken)} of this machine", advice)
         return Finding(Health.OK, f"{HEAD_PORT} and {JOBS_PORT} are free for a head on this machine")
     host = "127.0.0.1" if address == "auto" else address.rpartition(":")[0]
     if _answers(host, JOBS_PORT):
-        return Finding(Health.OK, f"the server of jobs answers at http://{host}:{JOBS_PORT}")
+        return Finding(Health.OK, f"the job server answers at http://{host}:{JOBS_PORT}")
     advice = "start the head with --include-dashboard=true --dashboard-host=0.0.0.0"
-    return Finding(Health.WARNING, f"no server of jobs answers at http://{host}:{JOBS_PORT}", advice)
+    return Finding(Health.WARNING, f"no job server answers at http://{host}:{JOBS_PORT}", advice)
 
 
 def run_folder() -> Finding:
@@ -101,11 +103,11 @@ def run_folder() -> Finding:
 
     def judged(nodes: "list[Said]") -> Finding:
         blind = [f"{each.address} does not see it" for each in nodes if not each.sees_folder]
-        barred = [f"{each.address} cannot write it ({each.writes_folder})" for each in nodes if each.writes_folder]
+        barred = [f"{each.address} cannot write to it ({each.writes_folder})" for each in nodes if each.writes_folder]
         if blind or barred:
             text = f"{Path('runs').absolute()}: {', '.join(blind + barred)}"
-            return Finding(Health.ERROR, text, "name a folder that all nodes share by one path: --save PATH")
-        return Finding(Health.OK, f"{_nodes(nodes)} share and write {Path('runs').absolute()}")
+            return Finding(Health.ERROR, text, "use a folder that all nodes share under one path: --save PATH")
+        return Finding(Health.OK, f"{_nodes(nodes)} share and can write to {Path('runs').absolute()}")
 
     return _of_nodes(judged)
 
@@ -117,7 +119,7 @@ def object_store() -> Finding:
         least = min(nodes, key=lambda each: each.free_shm)
         text = f"{least.address} has {least.free_shm / 2**30:.1f} GiB free in /dev/shm, the least of {_nodes(nodes)}"
         if least.free_shm < min(LEAST_SHM, least.store):
-            return Finding(Health.WARNING, text, "remove what is left there, or start its container with --shm-size=8g")
+            return Finding(Health.WARNING, text, "delete old files there, or start its container with --shm-size=8g")
         return Finding(Health.OK, text)
 
     return _of_nodes(judged)
@@ -127,14 +129,14 @@ def _of_nodes(judged: "Callable[[list[Said]], Finding]") -> Finding:
     if not has_ray():
         return NO_RAY
     if not (address := _address()):
-        return Finding(Health.OK, f"no cluster is named ({ADDRESS})")
+        return Finding(Health.OK, f"no cluster checked (set {ADDRESS})")
     from slime_core.errors import SlimeError
     from slime_launcher_ray.survey import survey
 
     try:
         return judged(survey(address, Path("runs")))
     except SlimeError as error:
-        return Finding(Health.ERROR, str(error), f"mend {ADDRESS}")
+        return Finding(Health.ERROR, str(error), f"correct {ADDRESS}, or start the cluster")
 
 
 def _address() -> str:

@@ -1,7 +1,7 @@
-"""Guard: waits for a process to end, then ends its process group and all processes that carry its mark.
+"""Guard: waits for a process to end, then kills its process group and all processes that carry its mark.
 
-A mark is an environment variable. Child processes inherit it even with another session or parent, and Linux shows it
-in /proc. A fork without exec is in the process group. Run this file by its path; it needs only the standard library:
+A mark is an environment variable. Child processes inherit it even in another session or with another parent, and Linux
+shows it in /proc. A fork without exec is in the process group. Run this file by path; it needs no other package:
 
     python -I guard.py PID NAME=VALUE
 """
@@ -16,25 +16,25 @@ from contextlib import suppress
 from pathlib import Path
 
 END_S = 5.0
-"""Seconds within which killed processes are gone."""
+"""Seconds within which killed processes must be gone."""
 LOOK_S = 0.02
-"""Seconds between two looks."""
+"""Seconds between two checks."""
 
 
 def marked(mark: str) -> list[int]:
-    """Running processes that carry a mark, without this one."""
+    """Ids of running processes that carry a mark, except this process."""
     wanted, found = mark.encode(), []
     for each in Path("/proc").iterdir() if Path("/proc").is_dir() else ():
         with suppress(OSError):
             if not each.name.isdecimal() or int(each.name) == os.getpid():
                 continue
-            if wanted in (each / "environ").read_bytes().split(b"\0"):  # empty of one that is over
+            if wanted in (each / "environ").read_bytes().split(b"\0"):  # empty for a process that has ended
                 found.append(int(each.name))
     return found
 
 
 def end_marked(mark: str) -> list[int]:
-    """Kill all marked processes and the children they start meanwhile; returns the ones left."""
+    """Kill all marked processes and the children that they start meanwhile; returns the ids of survivors."""
     end = time.monotonic() + END_S
     while (left := marked(mark)) and time.monotonic() < end:
         for pid in left:
@@ -45,7 +45,7 @@ def end_marked(mark: str) -> list[int]:
 
 
 def remove(folder: str) -> None:
-    """Remove a folder, although processes that are ending may still write into it."""
+    """Remove a folder that ending processes may still write to."""
     end = time.monotonic() + END_S
     while Path(folder).exists() and time.monotonic() < end:
         shutil.rmtree(folder, ignore_errors=True)
@@ -53,14 +53,14 @@ def remove(folder: str) -> None:
 
 
 def main() -> None:
-    """Leave who started this, wait and end."""
+    """Detach from the parent, wait for the watched process, and kill what it left running."""
     pid = int(sys.argv[1])
     watched, leads = os.pidfd_open(pid), os.getpgid(pid) == pid
     if os.fork():
         os._exit(0)
     os.setsid()
     select.select([watched], [], [])
-    if leads:  # a process group outlives its leader, and its number is not given to another meanwhile
+    if leads:  # a process group outlives its leader; the kernel does not reuse its id until then
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(pid, signal.SIGKILL)
     end_marked(sys.argv[2])

@@ -1,7 +1,7 @@
-"""Head: a process that owns a cluster of this machine, and ends the cluster when its driver ends for any reason.
+"""Head: a process that owns a local cluster and ends it when its driver ends for any reason.
 
-It runs in a separate session, so that signals to the driver's session do not reach it. Ray's processes die with the
-thread that started them, the head's main thread. The mark finds processes that Ray leaves running.
+It runs in a separate session, so signals to the driver's session do not reach it. Ray's processes die with the thread
+that started them, which is the head's main thread. The mark finds processes that Ray leaves running.
 
     python -m slime_launcher_ray.head '{"mark": "...", "folder": "/tmp/...", ...}'         # prints its address
 """
@@ -18,11 +18,11 @@ from typing import cast
 from slime_launcher_ray.guard import end_marked, remove
 
 MARK = "SLIME_RAY_CLUSTER"
-"""The variable that all processes of such a cluster have."""
+"""Environment variable that marks all processes of a local cluster."""
 
 
 def main() -> None:
-    """Start the cluster, print its address, and wait."""
+    """Start the cluster, print its address, and wait until the driver or the cluster ends."""
     asked = json.loads(sys.argv[1])
     driver = os.pidfd_open(int(asked["driver"]))
     failed = False
@@ -36,11 +36,11 @@ def main() -> None:
         sys.stderr.write(f"{type(error).__name__}: {error}\n")
     finally:
         end_marked(f"{MARK}={asked['mark']}")
-        if not failed or select.select([driver], [], [], 0)[0]:  # else it reads there what was said, and removes it
+        if not failed or select.select([driver], [], [], 0)[0]:  # else the driver reads the logs there and removes it
             remove(str(asked["folder"]))
         sys.stdout.flush()
         sys.stderr.flush()
-        os._exit(int(failed))  # Ray's own way out waits for those that were just killed
+        os._exit(int(failed))  # Ray's exit handlers would wait for the processes just killed
 
 
 def _start(asked: dict[str, object]) -> str:
@@ -60,14 +60,14 @@ def _start(asked: dict[str, object]) -> str:
 
 
 def _servers() -> list[int]:
-    """The pidfds of Ray's store and raylet: the cluster is lost with either.
+    """The pidfds of Ray's control store (GCS) and raylet. Without either of them the cluster is lost.
 
-    Ray reports a dead store after a minute. It notices a dead raylet after 12 s, and may then end the driver without a
+    Ray reports a dead GCS after a minute. It notices a dead raylet after 12 s, and may then end the driver without a
     message (`connection.cc`: "The connection to the plasma store is failed. Terminate the process").
     """
     found = []
     for process in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):  # it has ended
+        with suppress(OSError):  # the process has ended
             name, parent = (process / "comm").read_text().strip(), (process / "stat").read_text().rpartition(")")[2]
             if name in ("gcs_server", "raylet") and int(parent.split()[1]) == os.getpid():
                 found.append(os.pidfd_open(int(process.name)))

@@ -1,4 +1,4 @@
-"""RayLauncher: worker groups as actors of a Ray cluster, which the first group starts or joins."""
+"""RayLauncher: runs worker groups as actors of a Ray cluster. The first group starts or joins the cluster."""
 
 import asyncio
 import contextlib
@@ -23,7 +23,7 @@ from slime_launcher_ray.settings import RaySettings
 from slime_launcher_ray.worker import RayWorker, how_it_died
 
 LOST_GRACE_S = 5.0
-"""Seconds that a start may take to fail by itself after its cluster is lost."""
+"""Seconds that a start has to fail by itself after its cluster is lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,6 @@ class RayLauncher:
     """Implements `slime_core.roles.Launcher`."""
 
     def __init__(self, settings: RaySettings, setup: LauncherSetup) -> None:
-        """Start nothing yet."""
         self._settings, self._logs, self._plugins = settings, setup.scratch, setup.plugins
         self._running: list[_Running] = []
         self._token = self._logs.absolute() / f".driver-{uuid.uuid4().hex[:12]}"
@@ -59,7 +58,7 @@ class RayLauncher:
         try:
             await asyncio.wait({starting, vigil}, return_when=asyncio.FIRST_COMPLETED)
             if not starting.done() and not vigil.cancelled():
-                # Ray would wait for a minute, and then end this process.
+                # Ray would wait for a minute and then end this process.
                 await asyncio.wait({starting}, timeout=LOST_GRACE_S)
                 if not starting.done():
                     raise WorkerError(f"{spec.name} could not be started: {vigil.result()}")
@@ -82,7 +81,7 @@ class RayLauncher:
         return group
 
     async def close(self) -> None:
-        """Stop every group, and leave the cluster."""
+        """Stop all groups and leave the cluster."""
         await asyncio.gather(*(each.group.close() for each in self._running))
         async with self._turn:
             if self._vigil is not None:
@@ -91,7 +90,7 @@ class RayLauncher:
             if self._cluster is not None:
                 cluster, self._cluster = self._cluster, None
                 await cluster.leave()
-            with contextlib.suppress(OSError):  # it may be what could not be made
+            with contextlib.suppress(OSError):  # creating the file may have failed
                 self._token.unlink()
 
     async def _room(self, spec: WorkerGroupSpec, cluster: Cluster) -> tuple[Lease, Sequence[Slot]]:
@@ -122,7 +121,7 @@ class RayLauncher:
         for _ in slots:
             lease.join()
         try:
-            started.extend(self._actor(spec, lease, slot) for slot in slots)  # keeps those before one that fails
+            started.extend(self._actor(spec, lease, slot) for slot in slots)  # keeps the actors before a failed one
             async with asyncio.timeout(timeout_s):
                 sites: list[Site] = await asyncio.gather(*(_sited(actor) for actor in started))
         except BaseException as error:
@@ -131,9 +130,9 @@ class RayLauncher:
             for _ in slots:
                 await lease.leave()
             if isinstance(error, TimeoutError):
-                raise WorkerError(f"{spec.name}: its actors were not started within {timeout_s:g} s") from None
+                raise WorkerError(f"{spec.name}: the actors did not start within {timeout_s:g} s") from None
             if isinstance(error, RayError):
-                raise WorkerError(f"{spec.name}: its actors could not be started: {how_it_died(error)}") from None
+                raise WorkerError(f"{spec.name}: the actors could not start: {how_it_died(error)}") from None
             raise
         sites = [replace(site, devices=slot.devices or site.devices) for site, slot in zip(sites, slots, strict=True)]
         ranks = ordered(sites) if spec.colocate_with is None else range(len(sites))
@@ -163,16 +162,16 @@ class RayLauncher:
 
 
 async def _ended(starting: "asyncio.Task[GroupOfWorkers]", vigil: "asyncio.Task[str]") -> None:
-    """Cancel a start that has not ended and wait for it, but not long if the cluster is lost."""
+    """Cancel a start that has not finished and wait for it, only briefly if the cluster is lost."""
     if not starting.done():
         starting.cancel()
         await asyncio.wait({starting}, timeout=LOST_GRACE_S if vigil.done() else None)
     if starting.done() and not starting.cancelled():
-        starting.exception()  # so that asyncio does not tell of it as of one that was forgotten
+        starting.exception()  # else asyncio logs that the exception was never retrieved
 
 
 def _make(token: Path) -> None:
-    """Create a token file in the run's folder; workers on nodes that do not share the folder do not find it."""
+    """Create a token file in the run folder. Workers on nodes that do not share the folder do not find it."""
     try:
         token.parent.mkdir(parents=True, exist_ok=True)
         token.touch()
@@ -194,7 +193,7 @@ def _put(spec: WorkerGroupSpec) -> "ray.ObjectRef[WorkerGroupSpec]":
                 ray.cloudpickle.dumps(value)
             except Exception as why:
                 raise ConfigError(
-                    f"group {spec.name!r}: argument {name!r} of {spec.target} cannot be sent to a worker, for it does "
-                    f"not pickle: {why}. Give plain data, and have the worker build the rest"
+                    f"group {spec.name!r}: argument {name!r} of {spec.target} cannot be sent to a worker, because it "
+                    f"cannot be pickled: {why}. Pass plain data and build other objects in the worker"
                 ) from error
         raise

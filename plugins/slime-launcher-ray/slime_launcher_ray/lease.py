@@ -1,9 +1,9 @@
-"""Lease: resources of a cluster, as a Ray placement group, for a group of workers and the groups that share them.
+"""Lease: a Ray placement group for a group of workers and for the groups that share its resources.
 
 Example:
 
     lease = Lease(spec, resources(spec.needs, shared_cores=True))
-    await lease.take(cluster, timeout_s=300.0)          # waits for room that others have, and says so
+    await lease.take(cluster, timeout_s=300.0)          # waits while other runs use the resources, and logs it
     lease.slots                                         # one for each worker
 """
 
@@ -26,9 +26,9 @@ from slime_launcher_ray.placement import amount_of, bundles, is_counted
 LOOK_S = 1.0
 """Seconds between two checks for room."""
 LEAVE_S = 5.0
-"""Seconds that freeing the placement group may take."""
+"""Seconds to wait until the placement group is freed."""
 TOLD_S = 5.0
-"""Seconds after which the wait is logged, and again each time it has doubled; Ray may take a second or two anyway."""
+"""Seconds of waiting before the first log line; each next line comes after twice as long. Ray itself takes 1 to 2 s."""
 
 log = logging.getLogger(__name__)
 
@@ -46,10 +46,10 @@ class Slot:
 
 
 class Lease:
-    """Resources reserved for a group and shared with groups placed next to it; freed when the last worker ends."""
+    """Resources reserved for a group and for colocated groups; freed when the last worker ends."""
 
     def __init__(self, spec: WorkerGroupSpec, each: Mapping[str, float]) -> None:
-        """Plan the bundles; reserves nothing yet."""
+        """Plan the bundles; `take` reserves them."""
         self.name = spec.name
         self.takes = {name: amount * spec.size for name, amount in each.items()}
         self._bundles, self._dealt, self._strategy = bundles(spec, each)
@@ -57,26 +57,22 @@ class Lease:
         self._users = 0
         self._group: PlacementGroup | None = None
         self.is_lost = False
-        """Whether the cluster is lost: Ray would try for a minute to free the group."""
+        """Whether the cluster is lost. Then the group is not freed: Ray would try for a minute."""
 
     @property
     def group(self) -> PlacementGroup:
         """Ray's placement group."""
-        assert self._group is not None, "taken"
+        assert self._group is not None, "take() ran before"
         return self._group
 
     @property
     def slots(self) -> list[Slot]:
-        """One slot for each worker of the group that took the lease."""
+        """One slot for each worker of the group."""
         return [Slot(bundle, self._each) for bundle in self._dealt]
 
     async def take(self, cluster: Cluster, timeout_s: float) -> None:
-        """Wait for room.
-
-        Raises:
-            ConfigError: there was no room in time; lists what is free.
-        """
-        title = f"slime {self.name} {os.getpid()} {uuid.uuid4().hex[:8]}"  # no two may have one name
+        """Reserve the resources. Raises ConfigError: they were not free in time; lists the free resources."""
+        title = f"slime {self.name} {os.getpid()} {uuid.uuid4().hex[:8]}"  # names must be unique
         group: PlacementGroup = await asyncio.to_thread(placement_group, self._bundles, self._strategy, title)
         self._group = group
         loop = asyncio.get_running_loop()
@@ -86,14 +82,14 @@ class Lease:
                 waited = loop.time() - began
                 if waited > timeout_s:
                     raise ConfigError(
-                        f"group {self.name!r} waited {timeout_s:g} s for room ([launcher.ray] placement_timeout_s): "
-                        f"{await asyncio.to_thread(self._missing, cluster)}. Wait for other runs to end (`ray status` "
-                        "shows them), or ask for less"
+                        f"group {self.name!r} got no resources in {timeout_s:g} s ([launcher.ray] "
+                        f"placement_timeout_s): {await asyncio.to_thread(self._missing, cluster)}. Wait for other runs "
+                        "to end (`ray status` shows them), or request less"
                     )
                 if waited >= next_s:
                     next_s *= 2
                     missing = await asyncio.to_thread(self._missing, cluster)
-                    log.warning("group %r waits for room, %.0f of %g s: %s", self.name, waited, timeout_s, missing)
+                    log.warning("group %r waits for resources, %.0f of %g s: %s", self.name, waited, timeout_s, missing)
         except BaseException:
             await asyncio.to_thread(remove_placement_group, group)
             raise
@@ -103,8 +99,8 @@ class Lease:
         listed = ", ".join(amount_of(name, each) for name, each in sorted(free.items()) if is_counted(name))
         bundle = ", ".join(amount_of(name, each) for name, each in self._bundles[0].items())
         return (
-            f"it needs {len(self._bundles)} times {bundle} ({self._strategy}), and free on the cluster "
-            f"at {cluster.address} are {listed or 'none'}, on {len(cluster.nodes())} nodes"
+            f"it needs {len(self._bundles)} times {bundle} ({self._strategy}); the cluster at {cluster.address} "
+            f"({len(cluster.nodes())} nodes) has {listed or 'nothing'} free"
         )
 
     def join(self) -> None:
@@ -112,7 +108,7 @@ class Lease:
         self._users += 1
 
     async def leave(self) -> None:
-        """Count one worker less; the last one frees the group, with a short timeout."""
+        """Count one worker less; the last one frees the group."""
         self._users -= 1
         if not self._users and self._group is not None and not self.is_lost and ray.is_initialized():
             removing = threading.Thread(target=remove_placement_group, args=(self._group,), daemon=True)

@@ -1,4 +1,4 @@
-"""Head, on the driver's side: starts and ends the process that owns a cluster, and reads its errors."""
+"""Head, on the driver's side: starts and ends the process that owns a local cluster, and reads its errors."""
 
 import contextlib
 import json
@@ -17,23 +17,23 @@ from slime_launcher_ray.head import MARK
 from slime_launcher_ray.settings import RaySettings
 
 END_S = 15.0
-"""Seconds that a cluster of this machine has to end."""
+"""Seconds that a local cluster has to end."""
 LAST_LINES = 15
 ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_worker_niceness": "0",  # as under the local launcher: Ray has workers give way to all others
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # a worker that asks for no GPU may share one with a worker that does
-    "SPT_NOENV": "1",  # else a process's title overwrites its environment, and with it the mark
+    "RAY_worker_niceness": "0",  # like the local launcher's workers; Ray's default lowers their priority
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # a worker without own GPUs may share another worker's
+    "SPT_NOENV": "1",  # else setting a process title overwrites the environment with the mark
 }
 
 
 class Head:
-    """The process that owns a cluster of this machine."""
+    """The process that owns a local cluster."""
 
     def __init__(self, settings: RaySettings) -> None:
         """Start the process; `started` waits until it is ready."""
         self._mark = secrets.token_hex(8)
-        self._folder = Path(tempfile.mkdtemp(prefix="slime-ray-"))  # short: the path of a socket has to be
+        self._folder = Path(tempfile.mkdtemp(prefix="slime-ray-"))  # short, since socket paths have a limit
         self._limit_s = settings.start_timeout_s
         asked = {
             "mark": self._mark,
@@ -55,12 +55,8 @@ class Head:
         )
 
     def started(self) -> str:
-        """Wait for the cluster's address.
-
-        Raises:
-            WorkerError: it ended instead, or took too long.
-        """
-        assert self.process.stdout is not None, "piped"
+        """Wait for the cluster's address. Raises WorkerError: the process ended, or took too long."""
+        assert self.process.stdout is not None, "stdout is a pipe"
         ready = select.select([self.process.stdout], [], [], self._limit_s)[0]
         line = self.process.stdout.readline() if ready else b""
         if line:
@@ -68,16 +64,16 @@ class Head:
         words = self._last_words()
         self.close()
         how = "ended" if ready else f"was not ready within {self._limit_s:g} s ([launcher.ray] start_timeout_s)"
-        raise WorkerError(f"a Ray cluster of this machine could not be started: its head {how}; it said:\n{words}")
+        raise WorkerError(f"a Ray cluster on this machine could not start: its head {how}. End of its log:\n{words}")
 
     def wake(self) -> None:
-        """Continue the cluster's processes that a signal has stopped."""
+        """Resume processes of the cluster that a signal has stopped."""
         for pid in marked(f"{MARK}={self._mark}"):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)
 
     def close(self) -> None:
-        """End the process and the whole cluster."""
+        """End the process and its cluster."""
         with contextlib.suppress(OSError):
             if self.process.stdin is not None:
                 self.process.stdin.close()

@@ -1,11 +1,11 @@
 """Placement: bundles for a group's workers, a check for room, and the order of ranks.
 
-Ranks are ordered by node, then by device: neighbouring ranks are neighbours in the cluster.
+Ranks are ordered by node, then by device, so that neighbouring ranks are close in the cluster.
 
 Example:
 
     each = resources(spec.needs, shared_cores=True)
-    check_room(spec, cluster.room(), each, held={})     # or a ConfigError that says what there is
+    check_room(spec, cluster.room(), each, held={})     # or a ConfigError that lists the cluster's resources
 """
 
 import math
@@ -18,9 +18,9 @@ from slime_launcher_ray.actor import Site
 from slime_launcher_ray.cluster import Node, Room
 
 SHARED_CORE = 0.001
-"""Ray CPUs per core on a cluster of this machine, where workers share cores as under the local launcher."""
+"""Ray CPUs per core on a local cluster, where workers share cores as with the local launcher."""
 LEAST = 0.001
-"""Cores for a worker that needs no resources, since Ray rejects empty bundles."""
+"""Cores of a worker that needs no resources, since Ray rejects empty bundles."""
 SLACK = 1e-6
 
 
@@ -32,7 +32,7 @@ def resources(needs: Needs, *, shared_cores: bool) -> dict[str, float]:
 
 
 def bundles(spec: WorkerGroupSpec, each: Mapping[str, float]) -> tuple[list[dict[str, float]], list[int], str]:
-    """Bundles, the bundle of each worker, and Ray's strategy."""
+    """Bundles, the index of each worker's bundle, and Ray's placement strategy."""
     if spec.per_node is not None:
         nodes = math.ceil(spec.size / spec.per_node)
         dealt = [worker // spec.per_node for worker in range(spec.size)]
@@ -44,11 +44,11 @@ def bundles(spec: WorkerGroupSpec, each: Mapping[str, float]) -> tuple[list[dict
 def check_room(
     spec: WorkerGroupSpec, room: Room, each: Mapping[str, float], held: Mapping[str, Mapping[str, float]]
 ) -> None:
-    """Check that an otherwise empty cluster has room for a group.
+    """Check that a cluster without other runs has room for a group.
 
     Args:
         spec: the group.
-        room: the cluster's resources.
+        room: the cluster's total resources.
         each: resources of one worker.
         held: resources of this run's other groups, by name.
 
@@ -60,14 +60,14 @@ def check_room(
         taken = sum(group.get(name, 0.0) for group in held.values())
         total = sum(node.resources.get(name, 0.0) for node in room.nodes)
         if not why and amount * spec.size > total - taken + SLACK:
-            taken_by = f", of which {', '.join(held)} took {amount_of(name, taken)}" if taken else ""
-            declared = "; a node counts as many as `ray start --num-cpus=N` says" if name == "CPU" else ""
-            why = f"there is {amount_of(name, total)} in all{taken_by}{declared}"
+            taken_by = f", and {', '.join(held)} uses {amount_of(name, taken)}" if taken else ""
+            declared = "; `ray start --num-cpus=N` sets a node's number" if name == "CPU" else ""
+            why = f"the total is {amount_of(name, total)}{taken_by}{declared}"
     if why:
         workers = f"{spec.size} workers, each with {spec.needs}" if spec.size > 1 else str(spec.needs)
         raise ConfigError(
             f"group {spec.name!r} needs {workers}. {room.where[0].upper()}{room.where[1:]} has {told(room)}: {why}. "
-            "Ask for less, or choose a cluster that has it ([launcher.ray] address)"
+            "Request less, or choose a larger cluster with [launcher.ray] address"
         )
 
 
@@ -84,7 +84,7 @@ def told(room: Room) -> str:
 
 
 def ordered(sites: Sequence[Site]) -> list[int]:
-    """Positions of actors in the order of their ranks."""
+    """Indexes of actors in the order of their ranks."""
 
     def key(position: int) -> tuple[object, ...]:
         site = sites[position]
@@ -96,7 +96,7 @@ def ordered(sites: Sequence[Site]) -> list[int]:
 
 
 def places(sites: Sequence[Site]) -> list[Place]:
-    """The places of actors that are in order."""
+    """The places of actors that are sorted by rank."""
     nodes = list(dict.fromkeys(site.node for site in sites))
     found: list[Place] = []
     for rank, site in enumerate(sites):
@@ -120,17 +120,17 @@ def places(sites: Sequence[Site]) -> list[Place]:
 def _too_much(spec: WorkerGroupSpec, room: Room, each: Mapping[str, float]) -> str:
     nodes = room.nodes
     if room.shares_cores and spec.needs.cpus > own_cores():
-        return "a worker cannot have more cores than there are"
+        return f"one worker needs {spec.needs.cpus:g} cores, and this machine has {own_cores()}"
     for name, amount in each.items():
         most = max((node.resources.get(name, 0.0) for node in nodes), default=0.0)
         if amount > most + SLACK:
-            none = "it has no GPU" if name == "GPU" else f"none of it is called {name}"
-            return f"no node has that much of {name}" if most else none
+            none = "it has no GPU" if name == "GPU" else f"it has no resource named {name}"
+            return f"no node has {amount_of(name, amount)}" if most else none
     if spec.per_node is not None:
         fitting = [node for node in nodes if _fits(each, node, min(spec.per_node, spec.size))]
         wanted = math.ceil(spec.size / spec.per_node)
         if len(fitting) < wanted:
-            return f"{wanted} nodes with room for {spec.per_node} workers each are asked for, {len(fitting)} have it"
+            return f"it needs {wanted} nodes with room for {spec.per_node} workers each, and {len(fitting)} have it"
     return ""
 
 
@@ -139,7 +139,7 @@ def _fits(each: Mapping[str, float], node: Node, workers: int) -> bool:
 
 
 def is_counted(name: str) -> bool:
-    """Whether users know a resource by this name."""
+    """Whether a resource is one that users request, not one of Ray's internal resources."""
     return (
         not name.startswith(("node:", "object_store_memory", "accelerator_type:", "bundle_")) and "_group_" not in name
     )

@@ -1,4 +1,4 @@
-"""What this package offers: the launcher `ray`, and checks of clusters. Ray itself is imported when a run builds it."""
+"""Entry point: the launcher `ray` and checks of clusters. Ray is imported only when a run uses it."""
 
 from collections.abc import Iterable, Sequence
 from typing import cast
@@ -14,13 +14,13 @@ SLIME_API = "1"
 def slime_launchers() -> Iterable[LauncherSpec]:
     """The launcher `ray`."""
     yield LauncherSpec(
-        "ray", _launcher, RaySettings, "Ray actors, on this machine or on a cluster that runs", check=_check
+        "ray", _launcher, RaySettings, "Ray actors, on this machine or on a running cluster", check=_check
     )
 
 
 @hookimpl
 def slime_checks() -> Iterable[CheckSpec]:
-    """The checks of Ray on this machine, and of the nodes of a cluster."""
+    """The checks of Ray on this machine and on the nodes of a cluster."""
     from slime_launcher_ray.doctor import checks
 
     return checks()

@@ -6,29 +6,29 @@ from slime_core.roles import Settings
 
 
 class RaySettings(Settings):
-    """Which cluster, and how long to wait for it."""
+    """Which cluster to use, and how long to wait for it."""
 
     address: str | None = Field(
         None,
-        description="HOST:PORT of a cluster's head, or `auto` for the one of this node; default: RAY_ADDRESS where it "
-        "is set, else a cluster of this machine, for this run alone.",
+        description="HOST:PORT of a cluster's head, or `auto` for the cluster last started on this node. Default: "
+        "RAY_ADDRESS; if it is not set, the run starts a local cluster.",
     )
     num_gpus: int | None = Field(
-        None, ge=0, le=4096, description="GPUs that a cluster of this machine counts; default: the GPUs that Ray finds."
+        None, ge=0, le=4096, description="Number of GPUs of a local cluster. Default: the GPUs that Ray detects."
     )
     object_store_mb: int | None = Field(
         None,
         ge=80,
         le=2**24,
-        description="MiB of shared memory of such a cluster's object store; default: Ray's own choice.",
+        description="Size of a local cluster's object store in shared memory, in MiB. Default: chosen by Ray.",
     )
-    dashboard: bool = Field(False, description="Serve Ray's dashboard for such a cluster.")
-    start_timeout_s: float = Field(120.0, gt=0, le=1e7, description="Seconds for a cluster to start, or to be joined.")
+    dashboard: bool = Field(False, description="Serve Ray's dashboard for a local cluster.")
+    start_timeout_s: float = Field(120.0, gt=0, le=1e7, description="Seconds that a local cluster may take to start.")
     placement_timeout_s: float = Field(
-        300.0, ge=0, le=1e7, description="Seconds that a group waits for room that others have taken."
+        300.0, ge=0, le=1e7, description="Seconds that a group waits for resources that other runs use."
     )
     runtime_env: dict[str, JsonValue] = Field(
-        {}, description="Ray's runtime environment of every worker: working_dir, py_modules, pip and the like."
+        {}, description="Ray's runtime environment for all workers, such as working_dir, py_modules or pip."
     )
 
     @field_validator("address")
@@ -39,8 +39,8 @@ class RaySettings(Settings):
         host, _, port = value.rpartition(":")
         if "://" in value or not host or not port.isdecimal():
             raise ValueError(
-                f"{value!r} is not an address of a head: expected HOST:PORT, as `ray status` has it (6379 is Ray's "
-                "usual port), or auto. From outside of the cluster use `ray job submit`"
+                f"{value!r} is not the address of a head; expected HOST:PORT as `ray status` shows it (Ray's default "
+                "port is 6379), or auto. From outside the cluster use `ray job submit`"
             )
         return value
 
@@ -48,5 +48,5 @@ class RaySettings(Settings):
     @classmethod
     def _check_runtime_env(cls, value: dict[str, JsonValue]) -> dict[str, JsonValue]:
         if "env_vars" in value:
-            raise ValueError("env_vars: what a driver knows is not sent to a cluster's logs; set it on its nodes")
+            raise ValueError("env_vars is not allowed, since Ray logs its values. Set these variables on the nodes")
         return value

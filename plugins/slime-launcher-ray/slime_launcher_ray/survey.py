@@ -1,6 +1,6 @@
 """Survey: a report from each node of a running cluster, collected once for all checks of `slime doctor`.
 
-The code is sent to the nodes, so that a node without slime reports, too.
+Ray sends this module's code to the nodes, so that nodes without slime report too.
 
 Example:
 
@@ -27,9 +27,9 @@ from slime_launcher_ray.cluster import Cluster, Node, join
 from slime_launcher_ray.settings import RaySettings
 
 ANSWER_S = 12.0
-"""Seconds within which all nodes have answered: a check of `slime doctor` has 20."""
+"""Seconds within which all nodes must answer; a check of `slime doctor` has 20 s."""
 LOOKS = 5
-"""Clock queries to each node; the fastest one counts."""
+"""Clock queries per node; the fastest one counts."""
 PACKAGES = ("slime-core", "slime-launcher-ray")
 
 
@@ -41,22 +41,22 @@ class Said:
     python: str
     ray: str
     packages: dict[str, str]
-    """Versions of slime's packages, by name; empty text for a missing one."""
+    """Versions of slime's packages by name; empty for a missing package."""
     counted_gpus: float
     """GPUs that Ray counts."""
     devices: int
-    """Device files of GPUs."""
+    """Number of GPU device files."""
     skew_s: float
     """Seconds that its clock is ahead of this machine's, within `sure_s`."""
     sure_s: float
     sees_folder: bool
-    """Whether it sees what this machine has just written to the folder of runs."""
+    """Whether it sees a file that this machine has just written to the folder of runs."""
     writes_folder: str
-    """Why it cannot write there; empty if it can."""
+    """Why it cannot write to that folder; empty if it can."""
     free_shm: int
     """Free bytes in /dev/shm."""
     store: float
-    """Bytes of its object store."""
+    """Size of its object store in bytes."""
 
 
 class _Looker:
@@ -94,8 +94,8 @@ def survey(address: str, folder: Path) -> list[Said]:
     """Reports of the nodes, sorted by address.
 
     Args:
-        address: of the cluster.
-        folder: the shared folder to check, or its nearest existing parent.
+        address: the cluster's address.
+        folder: the shared folder to check; if it does not exist, its nearest existing parent.
 
     Raises:
         SlimeError: the cluster cannot be joined.

@@ -1,4 +1,4 @@
-"""RayWorker: one actor of a group, on the driver's side: its calls, its end and its log."""
+"""RayWorker: one actor of a group on the driver's side, with its calls, its death and its log."""
 
 import asyncio
 import re
@@ -20,7 +20,7 @@ ENDS = (RayActorError, OutOfMemoryError, NodeDiedError)
 
 
 class RayWorker(GroupWorker):
-    """An actor."""
+    """One actor of a group."""
 
     def __init__(
         self,
@@ -30,14 +30,14 @@ class RayWorker(GroupWorker):
         bundle: int,
         released: Callable[[], Awaitable[None]],
     ) -> None:
-        """Wrap an actor of known location; `placed` gives it its rank.
+        """Wrap an actor whose location is known; `placed` sets its rank.
 
         Args:
-            name: of the group.
-            actor: its handle.
-            site: where it is.
-            bundle: which of its placement group it is in.
-            released: awaited when its process is gone.
+            name: the group's name.
+            actor: the actor's handle.
+            site: the actor's location.
+            bundle: index of the actor's bundle in the placement group.
+            released: awaited when the process is gone.
         """
         super().__init__(name, Place(0), Path())
         self.site, self.bundle = site, bundle
@@ -61,11 +61,11 @@ class RayWorker(GroupWorker):
 
     @property
     def has_ended(self) -> bool:
-        """Whether its process has ended."""
+        """Whether the actor's process has ended."""
         return self._ended.is_set()
 
     def lost(self, how: str) -> None:
-        """Mark the actor as ended because its cluster is lost, and end its process if it still runs."""
+        """Mark the actor as ended because its cluster is lost, and end its process if it is still running."""
         self._how = self._how or how
         with suppress(RayError):
             self._actor.leave.remote()
@@ -85,7 +85,7 @@ class RayWorker(GroupWorker):
                     await self._ended.wait()
         self._ended.set()
         self._vigil.cancel()
-        async with self._turn:  # whoever waits for an answer sees the end first
+        async with self._turn:  # lets a waiting call raise its error first
             pass
         await self._released()
 
@@ -106,7 +106,7 @@ class RayWorker(GroupWorker):
         if self._is_stopping or self.has_ended:
             self._raised_death = True
             raise self.death()
-        # Drop the reference to the spec: if a node dies, Ray ends a driver that owns objects there.
+        # Drop the reference to the spec: Ray ends a driver that owns objects on a dead node.
         task, self._task = self._task, None
         ask = (
             partial(self._actor.build.remote, *(task or ()))
@@ -126,9 +126,9 @@ class RayWorker(GroupWorker):
             self._raised_death = True
             raise self.death() from None
         except RayTaskError as error:
-            raise WorkerError(f"{self.title}: what {what} returned cannot be sent: {_cause(error)}") from None
+            raise WorkerError(f"{self.title}: the result of {what} cannot be sent: {_cause(error)}") from None
         except RayError as error:
-            raise WorkerError(f"{self.title}: Ray could not have {what} answered: {_line(error)}") from None
+            raise WorkerError(f"{self.title}: Ray could not complete {what}: {_line(error)}") from None
         self._busy = False
         return self._value(what, reply) if isinstance(reply, Reply) else reply
 
@@ -137,7 +137,7 @@ class RayWorker(GroupWorker):
             return await asyncio.to_thread(ask)
         except (TypeError, AttributeError) as error:
             self._busy = False
-            raise WorkerError(f"{self.title}: the argument of {what} cannot be sent to it: {_line(error)}") from error
+            raise WorkerError(f"{self.title}: an argument of {what} cannot be sent: {_line(error)}") from error
 
     async def _or_end(self, reference: "ray.ObjectRef[object]") -> object:
         loop = asyncio.get_running_loop()
@@ -146,7 +146,7 @@ class RayWorker(GroupWorker):
         def told(future: asyncio.Future[object]) -> None:
             if future.cancelled():
                 return
-            error = future.exception()  # asked for in any case: asyncio prints one that nobody asks for
+            error = future.exception()  # always retrieve it, else asyncio logs it
             if answer.done():
                 return
             if error is not None:
@@ -163,19 +163,19 @@ class RayWorker(GroupWorker):
 
 
 class _Gone(Exception):
-    """The worker has ended."""
+    """Raised in a waiting call when the worker has ended."""
 
 
 def how_it_died(error: BaseException) -> str:
-    """Why an actor is gone, in words."""
+    """A phrase that says why an actor is gone."""
     text = " ".join(str(error).split())
     said = text.partition("Some common causes")[0]  # what follows are guesses
     if isinstance(error, OutOfMemoryError) or "OOM" in said or "memory usage" in said:
-        return "out of memory: Ray ended it, since its node had too little left"
+        return "out of memory: Ray killed it because its node had too little memory left"
     if found := re.search(r"ModuleNotFoundError: (No module named '[^']+')", text):
         where = re.search(r"\bip=([\w.:]+)", text)
         return (
-            f"{found[1]} on {where[1] if where else 'its node'}: install there what is installed here, or send it: "
+            f"{found[1]} on {where[1] if where else 'its node'}: install the package there, or send it with "
             "[launcher.ray] runtime_env = {py_modules = [...]}"
         )
     if found := re.search(r"exit code (\d+)", text):
@@ -183,7 +183,7 @@ def how_it_died(error: BaseException) -> str:
     if re.search(r"\bnode\b.*\b(died|dead|terminated|down)\b", text) and "worker process" not in text.split("exit")[0]:
         return "its node is gone"
     if "connection error code" in said:
-        return "its process ended without a word: killed, possibly out of memory"
+        return "its process was killed without a message, possibly out of memory"
     if found := re.search(r"Worker exit detail: (.*?)(?:\. |$)", text):
         return found[1]
     return text[:300]

@@ -1,15 +1,15 @@
-"""Processes of this machine, as /proc has them."""
+"""Processes of this machine, read from /proc."""
 
 from pathlib import Path
 
 
 def processes() -> list[int]:
-    """All of them."""
+    """Ids of all processes."""
     return [int(each.name) for each in Path("/proc").glob("[0-9]*")]
 
 
 def output(pid: int) -> Path | None:
-    """What one prints to; None of one that is over."""
+    """File that a process prints to; None if it has ended."""
     try:
         return Path(f"/proc/{pid}/fd/1").readlink()
     except OSError:
@@ -17,7 +17,7 @@ def output(pid: int) -> Path | None:
 
 
 def name(pid: int) -> str:
-    """Of its program; empty of one that is over."""
+    """Name of a process's program; empty if it has ended."""
     try:
         return Path(f"/proc/{pid}/comm").read_text().strip()
     except OSError:
@@ -25,5 +25,5 @@ def name(pid: int) -> str:
 
 
 def parent(pid: int) -> int:
-    """Who has started it."""
+    """Id of the parent process."""
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])

@@ -1,4 +1,4 @@
-"""Clusters that run already, as users start them."""
+"""Running clusters, as users start them."""
 
 import contextlib
 import os
@@ -16,18 +16,18 @@ OPEN = {"RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0", "PYTHONUNBU
 
 
 class Head(NamedTuple):
-    """One that runs."""
+    """A running head."""
 
     address: str
     """HOST:PORT."""
     files: Path
-    """Where Ray's files are, by which its processes know each other."""
+    """Folder of Ray's files, through which its processes find each other."""
 
 
 @contextlib.contextmanager
 def head(ray: Sequence[str | Path], folder: Path) -> Iterator[Head]:
-    """Start one by this command line for `ray`, in a folder, and end it afterwards."""
-    temporary = Path(tempfile.mkdtemp(prefix="rh-"))  # short: the path of a socket has to be
+    """Start a head in a folder with this `ray` command, and end it afterwards."""
+    temporary = Path(tempfile.mkdtemp(prefix="rh-"))  # short, since socket paths have a limit
     arguments = ["--head", "--port=0", "--num-cpus=4", "--include-dashboard=false", f"--temp-dir={temporary}"]
     process = subprocess.Popen(
         [*ray, "start", "--block", *arguments], cwd=folder, env=os.environ | OPEN, stdout=subprocess.PIPE, text=True
@@ -45,7 +45,7 @@ def head(ray: Sequence[str | Path], folder: Path) -> Iterator[Head]:
 
 @contextlib.contextmanager
 def nodes(head: Mapping[str, object], *others: Mapping[str, object]) -> Iterator[Cluster]:
-    """A cluster of several nodes of this machine, by what each of them counts."""
+    """A cluster of several nodes on this machine, with each node's declared resources."""
     handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     cluster = Cluster(initialize_head=True, head_node_args={"include_dashboard": False, **head})
     for each in others:

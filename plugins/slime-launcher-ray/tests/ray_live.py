@@ -1,4 +1,4 @@
-"""A launcher on an event loop that lives as long as it, for all tests that need a cluster."""
+"""A launcher with its own event loop, for all tests that need a cluster."""
 
 import asyncio
 from collections.abc import Awaitable
@@ -16,7 +16,7 @@ ResultT = TypeVar("ResultT")
 
 
 class Live:
-    """A launcher on an event loop that lives as long."""
+    """A launcher with its own event loop."""
 
     def __init__(self, scratch: Path, settings: RaySettings) -> None:
         self.loop = asyncio.Runner()
@@ -24,7 +24,7 @@ class Live:
         self.launcher = RayLauncher(settings, setup_in(scratch))
 
     def run(self, call: Awaitable[ResultT]) -> ResultT:
-        """Await something."""
+        """Await a call on the launcher's event loop."""
 
         async def awaited() -> ResultT:
             return await call
@@ -32,7 +32,7 @@ class Live:
         return self.loop.run(awaited())
 
     def alive(self) -> tuple[set[str], set[str]]:
-        """Actors and placement groups of the cluster that are there; it is started if it is not."""
+        """Live actors and placement groups of the cluster; starts the cluster if needed."""
         if not ray.is_initialized():
             first = WorkerGroupSpec("first", 1, "slime_testing.launcher_worker:Worker", {"start": 1})
             self.run(self.run(self.launcher.start(first)).close())
@@ -43,10 +43,10 @@ class Live:
 
 
 def setup_in(scratch: Path) -> LauncherSetup:
-    """A launcher's setup, outside of a run."""
+    """A launcher's setup outside of a run."""
 
     def make(role: str, name: str, **settings: object) -> object:
-        raise AssertionError(f"no {role} is made here")
+        raise AssertionError(f"these tests build no {role}")
 
     setup = Setup(make, 1)
     return LauncherSetup(setup.make, setup.seed, scratch=scratch)

@@ -1,4 +1,4 @@
-"""A run file of a small run, with all that it needs."""
+"""A run file of a small run, and the files that it needs."""
 
 import json
 from pathlib import Path
@@ -39,7 +39,7 @@ ranks = 2
 
 
 def small_run(root: Path) -> Path:
-    """Write one into a folder: two ranks, two workers of an engine, two rollouts."""
+    """Write a run with two ranks, an engine with two workers, and two rollouts."""
     write_tiny_model(directory=root / "model", task="chain", seed=0)
     (root / "reward.py").write_text(REWARD)
     rows = [{"question": each.question} for each in problems("chain", 0, 24, "train")]

@@ -1,4 +1,4 @@
-"""Groups on one cluster: where they lie, what they are refused, what becomes of them."""
+"""Groups on one cluster: their placement, their refusal, and their end."""
 
 import asyncio
 import os
@@ -44,7 +44,7 @@ def test_each_rank_has_its_gpu(live: Live, trainer: str, counts: str) -> None:
     live.run(play())
 
 
-def test_a_group_beside_another_shares_its_devices_rank_by_rank(live: Live) -> None:
+def test_colocated_group_shares_devices_rank_by_rank(live: Live) -> None:
     async def play() -> None:
         ranks = await live.launcher.start(spec("ranks", needs=Needs(gpus=2.0)))
         engines = await live.launcher.start(spec("engines", needs=Needs(gpus=2.0), colocate_with="ranks"))
@@ -52,10 +52,10 @@ def test_a_group_beside_another_shares_its_devices_rank_by_rank(live: Live) -> N
         assert len(engines.places[0].devices) == 2
         seen = await engines.call_one(1, "variable", "CUDA_VISIBLE_DEVICES")
         assert seen == ",".join(ranks.places[1].devices)
-        await ranks.close()  # the room stays until who is beside is gone too
+        await ranks.close()  # the resources stay reserved until the colocated group is closed too
         assert await engines.call("add", [1, 2]) == [11, 12]
         await engines.close()
-        whole = await live.launcher.start(spec("whole", size=1, needs=Needs(gpus=4.0)))  # all is free again
+        whole = await live.launcher.start(spec("whole", size=1, needs=Needs(gpus=4.0)))  # all GPUs are free again
         await whole.close()
 
     live.run(play())
@@ -69,7 +69,7 @@ def test_resources_of_the_own_run_are_not_waited_for(live: Live) -> None:
         await group.close()
         return str(told.value)
 
-    assert "4 GPUs in all, of which ranks took 4 GPUs" in live.run(play())
+    assert "the total is 4 GPUs, and ranks uses 4 GPUs" in live.run(play())
 
 
 def test_resources_of_other_runs_time_out(
@@ -87,9 +87,9 @@ def test_resources_of_other_runs_time_out(
         return str(told.value)
 
     text = live.run(play())
-    assert "waited 2 s for room ([launcher.ray] placement_timeout_s)" in text
-    assert "it needs 1 times 0.001 cores, 1 GPU (PACK), and free on the cluster at " in text
-    assert "group 'engine' waits for room, 1 of 2 s: it needs 1 times " in caplog.text
+    assert "got no resources in 2 s ([launcher.ray] placement_timeout_s)" in text
+    assert "it needs 1 times 0.001 cores, 1 GPU (PACK); the cluster at " in text
+    assert "group 'engine' waits for resources, 1 of 2 s: it needs 1 times " in caplog.text
 
 
 def test_freed_resources_are_used(live: Live, tmp_path: Path) -> None:
@@ -110,14 +110,14 @@ def test_freed_resources_are_used(live: Live, tmp_path: Path) -> None:
     "asked, error, text",
     [
         (spec("engine", size=1, needs=Needs(gpus=9.0)), ConfigError, "'engine' needs 1 core, 9 GPUs"),
-        (spec(size=9, needs=Needs(gpus=1.0)), ConfigError, "4 GPUs in all"),
+        (spec(size=9, needs=Needs(gpus=1.0)), ConfigError, "the total is 4 GPUs"),
         (spec(colocate_with="trainer"), ConfigError, "'trainer', which is not running. Running: no group"),
         (
             spec(size=4, needs=Needs(gpus=1.0), per_node=2),
             ConfigError,
-            "2 nodes with room for 2 workers each are asked for, 1 have it",
+            "it needs 2 nodes with room for 2 workers each, and 1 have it",
         ),
-        (spec(needs=Needs(cpus=4096.0)), ConfigError, "a worker cannot have more cores than there are"),
+        (spec(needs=Needs(cpus=4096.0)), ConfigError, "one worker needs 4096 cores, and this machine has "),
         (
             WorkerGroupSpec("kit", 2, TARGET, {"start": 1, "lock": threading.Lock()}, Needs(gpus=1.0)),
             ConfigError,
@@ -149,7 +149,7 @@ def test_unpicklable_argument_is_refused(live: Live) -> None:
             await group.call("add", [1, threading.Lock()])
         return str(told.value)
 
-    assert "kit 1: the argument of add() cannot be sent to it" in live.run(play())
+    assert "kit 1: an argument of add() cannot be sent" in live.run(play())
 
 
 def test_killed_worker_is_reported_with_node_and_log(live: Live) -> None:
@@ -164,7 +164,7 @@ def test_killed_worker_is_reported_with_node_and_log(live: Live) -> None:
 
     text = live.run(play())
     assert text.startswith("kit 1 on ")
-    assert "died (its process ended without a word: killed, possibly out of memory)" in text
+    assert "died (its process was killed without a message, possibly out of memory)" in text
     assert "famous last words" in text
 
 
@@ -194,7 +194,7 @@ def test_signal_handlers_are_unchanged(live: Live) -> None:
 def test_second_cluster_in_a_process_is_refused(live: Live, tmp_path: Path, address: str) -> None:
     first = live.run(live.launcher.start(spec("first", size=1)))
     other = RayLauncher(RaySettings(address=address), setup_in(tmp_path))
-    with pytest.raises(ConfigError, match=f"asks for the one at {address}, and this process is connected to"):
+    with pytest.raises(ConfigError, match=f"needs the Ray cluster at {address}, but this process is connected to"):
         live.run(other.start(spec("second", size=1)))
     live.run(other.close())
     live.run(first.close())

@@ -17,7 +17,7 @@ ray.__version__ = "2.1.0"
 from ray.scripts.scripts import main
 main()
 """
-"""`ray`, of which its clusters say that it is of another version."""
+"""The `ray` command, changed to start clusters that report another version."""
 START = """
 import asyncio, sys
 from pathlib import Path
@@ -34,11 +34,11 @@ except ConfigError as error:
     print("refused:", error)
 live.run(live.launcher.close())
 """
-"""A driver of its own: of one that could not join a cluster little is known."""
+"""A driver in a separate process: a failed attempt to join may leave a process in an unknown state."""
 
 
 def refused(address: str, folder: Path) -> str:
-    """What a driver is told."""
+    """Output of a driver that cannot join the cluster."""
     command = [sys.executable, "-c", START, address, str(Path(__file__).parent)]
     done = subprocess.run(
         command, cwd=folder, env=os.environ | OPEN, capture_output=True, text=True, timeout=240, check=False
@@ -51,9 +51,9 @@ def refused(address: str, folder: Path) -> str:
 def test_version_mismatch_is_named(tmp_path: Path) -> None:
     with head([sys.executable, "-c", OTHER], tmp_path) as other:
         told = refused(other.address, tmp_path)
-    assert f"refused: the Ray cluster at {other.address} is of another version: " in told
+    assert f"refused: the Ray cluster at {other.address} has another version: " in told
     assert "Ray: 2.1.0" in told
-    assert "install the same on all nodes" in told
+    assert "Install the same versions on all nodes" in told
 
 
 def test_stopped_head_is_refused_soon(tmp_path: Path) -> None:

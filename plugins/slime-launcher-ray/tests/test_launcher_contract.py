@@ -1,4 +1,4 @@
-"""The contract of launchers, on a cluster of this machine."""
+"""The launcher contract on a local cluster."""
 
 from slime_testing import LauncherContract
 

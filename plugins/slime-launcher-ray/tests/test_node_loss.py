@@ -1,4 +1,4 @@
-"""A whole run on a cluster of several nodes, two of which are lost: its engine's, then its ranks'."""
+"""A run on a cluster of several nodes. Two nodes die: the engine's node, then a rank's node."""
 
 import os
 import signal
@@ -24,7 +24,7 @@ from slime_core import RewardContext, Sample, Score
 
 
 def digits(sample: Sample, ctx: RewardContext) -> Score:
-    """Share of digits in the response; not told while somebody holds it up."""
+    """Share of digits in the response; waits while the file `hold` exists."""
     while Path(__file__).with_name("hold").exists():
         time.sleep(0.05)
     return Score(sum(letter.isdigit() for letter in sample.response) / max(1, len(sample.response)))
@@ -33,7 +33,7 @@ def digits(sample: Sample, ctx: RewardContext) -> Score:
 
 @pytest.fixture
 def address(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A head on which no worker has room, and four nodes that each have room for two."""
+    """A head without room for workers, and four nodes with room for two workers each."""
     for variable, value in OPEN.items():
         monkeypatch.setenv(variable, value)
     with nodes({"num_cpus": 0}, *[{"num_cpus": 2}] * 4) as cluster:
@@ -41,7 +41,7 @@ def address(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 def kill_node_of(log: Path) -> None:
-    """Kill the raylet that has started the worker which prints there."""
+    """Kill the raylet of the worker that prints to this file."""
     (worker,) = (pid for pid in processes() if output(pid) == log and name(parent(pid)) == "raylet")
     os.kill(parent(worker), signal.SIGKILL)
 

@@ -1,4 +1,4 @@
-"""Groups on three nodes of one cluster, all of them on this machine; GPUs are declared, and one node is killed."""
+"""Groups on three nodes of one cluster on this machine, with declared GPUs. One node is killed."""
 
 import contextlib
 import os
@@ -32,7 +32,7 @@ START_S = 60.0
 
 @pytest.fixture(scope="module")
 def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Live, Cluster]]:
-    """A head without GPUs and two nodes with two each, joined as a run joins what it did not start."""
+    """A head without GPUs and two nodes with two GPUs each, joined as a run joins a running cluster."""
     folder = tmp_path_factory.mktemp("nodes")
     with cluster_of({"num_cpus": 4}, *[{"num_cpus": 4, "num_gpus": 2}] * 2) as cluster:
         live = Live(folder, RaySettings(address=cluster.address, placement_timeout_s=5.0))
@@ -73,14 +73,16 @@ def test_unwritable_folder_is_named(nodes: tuple[Live, Cluster], tmp_path: Path)
     assert str(tmp_path / "file") in str(told.value)
     other.run(other.launcher.close())
     other.loop.close()
-    live.run(live.run(live.launcher.start(spec("after", size=1))).close())  # that ended nothing of another launcher
+    live.run(
+        live.run(live.launcher.start(spec("after", size=1))).close()
+    )  # the other launcher's close must not affect this launcher
 
 
 @pytest.mark.parametrize(
     ("apart", "why", "doctor"),
     [
-        ("mount -t tmpfs none", "the driver's files are not there", "does not see it"),
-        ("mount --bind -o ro", "Read-only file system", "cannot write it (Read-only file system)"),
+        ("mount -t tmpfs none", "the driver's files are missing", "does not see it"),
+        ("mount --bind -o ro", "Read-only file system", "cannot write to it (Read-only file system)"),
     ],
     ids=["not shared", "read only"],
 )
@@ -115,7 +117,7 @@ def node_apart(address: str, mount: str) -> Iterator[None]:
     """One more node, which has mounted something where the others have the run's folder."""
     inside = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c"]
     if subprocess.run([*inside, "mount -t tmpfs none /mnt"], capture_output=True, check=False).returncode:
-        pytest.skip("this machine lets nobody mount anything in a namespace of its own")
+        pytest.skip("this machine does not allow mounts in a separate namespace")
     before = len([each for each in ray.nodes() if each["Alive"]])
     ray_command = f"{sys.executable} -m ray.scripts.scripts start --block --address={address} --num-cpus=1"
     process = subprocess.Popen(
@@ -146,9 +148,9 @@ def test_doctor_checks_all_nodes(nodes: tuple[Live, Cluster], monkeypatch: pytes
     assert {name: each.health for name, each in found.items() if name != "ports"} == dict.fromkeys(
         ["versions", "gpus", "clocks", "run_folder", "object_store"], Health.OK
     ), found
-    assert found["ports"].health is Health.WARNING  # this head has no server of jobs
+    assert found["ports"].health is Health.WARNING  # this head has no job server
     assert f"Ray {ray.__version__}" in found["versions"].text
-    assert found["run_folder"].text.endswith(f"share and write {tmp_path / 'runs'}")
+    assert found["run_folder"].text.endswith(f"share and can write to {tmp_path / 'runs'}")
 
 
 def test_lost_node_is_reported_and_replaced(nodes: tuple[Live, Cluster]) -> None:

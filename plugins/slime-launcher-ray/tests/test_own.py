@@ -1,4 +1,4 @@
-"""Clusters of this machine that do not start."""
+"""Local clusters that do not start."""
 
 import json
 from pathlib import Path
@@ -13,9 +13,9 @@ from slime_launcher_ray.settings import RaySettings
 
 
 def refused(settings: RaySettings) -> str:
-    """What is said of one, of which nothing is left."""
+    """The error of a cluster that does not start and leaves no process or folder."""
     head = Head(settings)
-    with pytest.raises(WorkerError, match="a Ray cluster of this machine could not be started: its head ") as told:
+    with pytest.raises(WorkerError, match="a Ray cluster on this machine could not start: its head ") as told:
         head.started()
     asked = json.loads(head.process.args[-1])  # type: ignore[index]
     assert marked(f"{MARK}={asked['mark']}") == []
@@ -26,11 +26,11 @@ def refused(settings: RaySettings) -> str:
 @pytest.mark.long
 def test_failed_cluster_start_shows_ray_output() -> None:
     said = refused(RaySettings(object_store_mb=2**24))
-    assert "its head ended; it said:\n" in said
+    assert "its head ended. End of its log:\n" in said
     assert "object_store_memory" in said or "object store" in said.lower(), said
 
 
 def test_slow_cluster_start_times_out() -> None:
-    assert "was not ready within 0.5 s ([launcher.ray] start_timeout_s); it said:" in refused(
+    assert "was not ready within 0.5 s ([launcher.ray] start_timeout_s). End of its log:" in refused(
         RaySettings(start_timeout_s=0.5)
     )

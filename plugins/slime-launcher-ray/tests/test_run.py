@@ -1,4 +1,4 @@
-"""Whole runs through the command line, as the local launcher has them."""
+"""Whole runs through the command line, compared with the local launcher."""
 
 import os
 import subprocess
@@ -17,12 +17,12 @@ GONE_S = 10.0
 
 @pytest.fixture(scope="module")
 def run_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A small one."""
+    """A small run."""
     return small_run(tmp_path_factory.mktemp("run"))
 
 
 def train(run_file: Path, name: str, *flags: str, **environment: str) -> "subprocess.Popen[str]":
-    """Start a run of that name, with nothing set that this process has for its own sums."""
+    """Start a run with this name, without this process's setting for reproducible sums."""
     inherited = {name: each for name, each in os.environ.items() if name != "MKL_CBWR"}
     command = [sys.executable, "-m", "slime_core", "train", str(run_file), "--save", str(run_file.parent / name)]
     with (run_file.parent / f"{name}.txt").open("w") as log:
@@ -37,13 +37,13 @@ def train(run_file: Path, name: str, *flags: str, **environment: str) -> "subpro
 
 
 def results(run: Path) -> dict[str, bytes]:
-    """All that two runs of one seed have in common."""
+    """Files that must be equal in two runs with the same seed."""
     files = [run / "ledger.jsonl", *run.glob("samples/*"), *run.glob("checkpoints/*/*/*")]
     return {str(file.relative_to(run)): file.read_bytes() for file in sorted(files)}
 
 
 def left(name: str) -> list[int]:
-    """Processes of a run that are still there, after a while."""
+    """Processes of a run that are still alive after a while."""
     end = time.monotonic() + GONE_S
     while (found := marked(f"{MARK}={name}")) and time.monotonic() < end:
         time.sleep(0.05)

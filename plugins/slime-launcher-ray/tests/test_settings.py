@@ -1,4 +1,4 @@
-"""What the settings refuse, before anything starts."""
+"""Values that the settings refuse."""
 
 import pytest
 from pydantic import ValidationError
