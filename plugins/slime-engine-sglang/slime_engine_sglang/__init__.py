@@ -1,1 +1,1 @@
-"""slime-engine-sglang: the engine `sglang`, servers of SGLang that the run starts, or that run already."""
+"""slime-engine-sglang: the engine `sglang` generates on SGLang servers, started by the run or already running."""

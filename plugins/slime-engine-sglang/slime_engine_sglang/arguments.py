@@ -1,15 +1,15 @@
-"""Which SGLang or router a Python has, and its arguments as settings (`[engine.sglang.server]`, `--sglang-*`).
+"""The release of SGLang or of a router in a Python, and its arguments as settings (`[engine.sglang.server]`).
 
-Neither is imported here. This package lists the arguments of the releases it was made with; any other release is run
-once, in its own Python, to list its own, and the answer is cached.
+Neither program is imported here. This package contains the arguments of the releases that it was tested with. Another
+release runs once in its own Python to list its arguments, and the list is cached.
 
 Example:
 
-    installed_version(Path(".venv-sglang/bin/python"))                  # "0.5.23"; None: there is none
+    installed_version(Path(".venv-sglang/bin/python"))                  # "0.5.23"; None: not installed
     check_version(version, "in .venv-sglang/bin/python")                # or a ValueError, or a warning
     model = server_model({"python": ".venv-sglang/bin/python"})         # fields mem_fraction_static, log_level, ...
     list(command_line(server_arguments(python), {"log_level": "info"}))     # ["--log-level", "info"]
-    router_arguments("smg", python)                                     # or a ValueError: there is none
+    router_arguments("smg", python)                                     # or a ValueError: not installed
 """
 
 import functools
@@ -32,10 +32,10 @@ from slime_core.roles import Settings
 from slime_core.sample import Json
 from slime_engine_sglang.command_line import Argument, ArgumentKind, arguments_model
 
-OLDEST, NEWEST = "0.5.9", "0.5.23"  # The releases whose wire is known
+OLDEST, NEWEST = "0.5.9", "0.5.23"  # Range of releases whose HTTP API was tested
 MASKS, SPANS, SESSIONS = (0, 5, 16), (0, 5, 19), (0, 5, 21)
 """First releases with `return_sampling_mask`, `weight_versions` and `/begin_weight_update`."""
-VERSION_S = 20.0  # Seconds that a Python may take to say what it has
+VERSION_S = 20.0  # Seconds that a Python may take to report an installed version
 OTHER_PYTHONS = ("PYTHONPATH", "PYTHONHOME", "PYTHONSAFEPATH", "VIRTUAL_ENV")
 QUESTION = "import importlib.metadata as m; print('{0}', m.version('{0}'))"
 
@@ -45,14 +45,14 @@ class SglangWarning(UserWarning):
 
 
 def installed_version(python: Path | None, program: str = "sglang") -> str | None:
-    """Release of a program in a Python (None: this one), or None if missing. Raises ValueError: Python failed."""
+    """Release of a program in a Python (None: this one), or None if missing. Raises ValueError: Python did not run."""
     if python is None or str(python) == sys.executable:
         try:
             return importlib.metadata.version(program)
         except importlib.metadata.PackageNotFoundError:
             return None
     python = Path(shutil.which(python) or python)
-    # site-packages next to the interpreter (virtual environments, conda): starting Python would cost 0.1 s.
+    # Look in site-packages next to the interpreter (virtual environments, conda): starting Python would cost 0.1 s.
     folders = sorted(python.parent.parent.glob("lib/python3*/site-packages"))
     start = program.replace("-", "_") + "-"
     found = [each for folder in folders for each in sorted(folder.glob(f"{start}*.dist-info"))]
@@ -66,21 +66,21 @@ def _asked_version(python: Path, program: str) -> str | None:
     try:
         asked = subprocess.run([python, "-c", question], capture_output=True, text=True, timeout=VERSION_S, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise ValueError(f"{python} was asked which {program} it has, and did not answer: {error}") from None
+        raise ValueError(f"{python} did not report its version of {program}: {error}") from None
     said = re.search(rf"^{program} (\S+)$", asked.stdout, re.MULTILINE)
     return said[1] if said else None
 
 
 def check_version(version: str, where: str) -> None:
-    """Warn of an untested release. Raises ValueError: the release is older than `OLDEST`."""
+    """Warn about a release newer than the tested ones. Raises ValueError: the release is older than `OLDEST`."""
     number = _number(version)
     if number < _number(OLDEST):
         raise ValueError(
-            f"SGLang {version} {where} is too old: this engine speaks to {OLDEST} up to {NEWEST}; "
-            f"pip install sglang=={NEWEST} there"
+            f"SGLang {version} {where} is too old: this engine supports {OLDEST} to {NEWEST}. "
+            f"Run `pip install sglang=={NEWEST}` there"
         )
     if number > _number(NEWEST):
-        _warn_once(f"SGLang {version} {where} is newer than any that this engine was tried with, {OLDEST} to {NEWEST}")
+        _warn_once(f"SGLang {version} {where} is newer than the releases that were tested, {OLDEST} to {NEWEST}")
 
 
 @functools.cache
@@ -93,10 +93,10 @@ def _warn_once(text: str) -> None:
 class Release:
     """Features that only some releases of SGLang have."""
 
-    version: str  # Its number
-    has_spans: bool  # Whether an answer says which weights made which of its tokens
+    version: str  # Version number, such as "0.5.23"
+    has_spans: bool  # Whether a response lists the weight version of each token
     has_sessions: bool  # Whether weights are sent between `/begin_weight_update` and `/end_weight_update`
-    has_masks: bool  # Whether an answer says which candidates top-p kept
+    has_masks: bool  # Whether a response can list the candidates that top-p kept
 
     @classmethod
     def of(cls, version: str) -> Self:
@@ -114,9 +114,9 @@ NEWEST_RELEASE = Release.of(NEWEST)
 
 
 SHIPPED = Path(__file__).with_name(f"arguments-{NEWEST}.json")
-"""Arguments of the release that this package was made with, as `tell_arguments.py` writes them."""
+"""Arguments of the release that this package was tested with, as `tell_arguments.py` writes them."""
 TELLS = Path(__file__).with_name("tell_arguments.py")
-ASK_S = 300.0  # Seconds in which it is imported, on a busy machine
+ASK_S = 300.0  # Seconds that the import of SGLang may take on a busy machine
 OWN_ARGUMENTS: Mapping[str, str] = {
     "model_path": "follows from hf_checkpoint",
     "model": "follows from hf_checkpoint",
@@ -126,19 +126,19 @@ OWN_ARGUMENTS: Mapping[str, str] = {
     "tensor_parallel_size": "follows from [engine.sglang] gpus",
     "device": "follows from [engine.sglang] gpus",
     "enable_deterministic_inference": "follows from [engine.sglang] deterministic",
-    "config": "would say the same in another file",
-    "disaggregation_mode": "would have a request go through two servers, where each engine of a run is one",
-    "nnodes": "follows from where the launcher starts the server, on one machine",
-    "node_rank": "follows from where the launcher starts the server, on one machine",
-    "api_key": "would have the server refuse the run's own requests, which carry none",
-    "admin_api_key": "would have the server refuse the run's own requests, which carry none",
-    "ssl_certfile": "would have the server speak another protocol than the run, which asks by HTTP",
-    "ssl_keyfile": "would have the server speak another protocol than the run, which asks by HTTP",
-}  # Arguments of SGLang that follow from the run, or from another setting
+    "config": "would set arguments in another file",
+    "disaggregation_mode": "needs two servers for each request, and an engine has one",
+    "nnodes": "follows from the launcher, which starts each server on one machine",
+    "node_rank": "follows from the launcher, which starts each server on one machine",
+    "api_key": "would make the server refuse the run's requests, which have no key",
+    "admin_api_key": "would make the server refuse the run's requests, which have no key",
+    "ssl_certfile": "would make the server use HTTPS, and the run uses HTTP",
+    "ssl_keyfile": "would make the server use HTTPS, and the run uses HTTP",
+}  # Arguments of SGLang that users cannot set, and why: "it ..."
 
 
 def server_model(section: Mapping[str, Json]) -> type[Settings]:
-    """The settings model of `[engine.sglang.server]`, given the raw `[engine.sglang]`."""
+    """The settings model of `[engine.sglang.server]`, from the unvalidated table `[engine.sglang]`."""
     python = section.get("python")
     return _model(Path(python) if isinstance(python, str) else None)
 
@@ -150,33 +150,33 @@ def _model(python: Path | None) -> type[Settings]:
 
 @functools.cache
 def server_arguments(python: Path | None) -> Sequence[Argument]:
-    """Arguments of the SGLang in a Python; the shipped list if that SGLang cannot be read."""
+    """Arguments of the SGLang in a Python, or this package's list if that SGLang cannot list them."""
     try:
         version = installed_version(python)
     except ValueError:
-        version = None  # said where the setting is checked
+        version = None  # `check_python` reports this error
     if python is None or version in (None, NEWEST):
         return _read(SHIPPED)
     try:
         return _read(_kept("sglang", python, version))
     except (OSError, subprocess.SubprocessError) as error:
-        text = f"SGLang {version} in {python} does not tell its arguments ({error}): those of {NEWEST} are taken"
+        text = f"SGLang {version} in {python} cannot list its arguments ({error}); using the arguments of {NEWEST}"
         warnings.warn(text, SglangWarning, stacklevel=2)
         return _read(SHIPPED)
 
 
 @functools.cache
 def router_arguments(program: str, python: Path | None) -> Sequence[Argument]:
-    """Arguments of a router, "smg" or "sglang-router". Raises ValueError: not installed, or unreadable."""
+    """Arguments of a router, "smg" or "sglang-router". Raises ValueError: not installed, or it cannot list them."""
     python = python or Path(sys.executable)
     version = installed_version(python, program)
     if version is None:
-        raise ValueError(f"there is no {program} in {python}: `{python} -m pip install {program}`")
+        raise ValueError(f"{program} is not installed in {python}. Run `{python} -m pip install {program}`")
     listed = listed_router(program, version)
     try:
         return _read(listed if listed.exists() else _kept(program, python, version))
     except (OSError, subprocess.SubprocessError) as error:
-        raise ValueError(f"{program} {version} in {python} does not tell its arguments: {error}") from None
+        raise ValueError(f"{program} {version} in {python} cannot list its arguments: {error}") from None
 
 
 def listed_router(program: str, version: str) -> Path:
@@ -200,13 +200,13 @@ def _ask(python: Path, program: str, kept: Path) -> None:
             command, capture_output=True, text=True, timeout=ASK_S, check=False, env=environment_for(command[0])
         )
         if not draft.exists():
-            last = (done.stderr.strip() or "nothing was written").splitlines()[-1]
+            last = (done.stderr.strip() or "it printed no error").splitlines()[-1]
             raise OSError(last)
         draft.replace(kept)
 
 
 def environment_for(python: str) -> dict[str, str]:
-    """This process's environment; for another Python, without the variables that set this one's import path."""
+    """This process's environment; for another Python, without the variables that set this Python's import path."""
     left_out = () if python == sys.executable else OTHER_PYTHONS
     return {name: value for name, value in os.environ.items() if name not in left_out}
 

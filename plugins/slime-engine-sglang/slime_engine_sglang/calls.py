@@ -1,15 +1,15 @@
-"""Calls: the requests that a server has not ended yet. Gate: blocks new requests.
+"""Calls: the running requests of a server. Gate: blocks new requests.
 
-A request whose caller has gone is aborted by its id, repeatedly: the server ignores an id that has not arrived yet. So
-a call is its own task, which is never cancelled and ends with the server's answer.
+If a caller is cancelled, its request is aborted by id repeatedly, since the server ignores an id that has not arrived
+yet. So each call is a separate task, which is never cancelled and ends with the server's response.
 
 Example:
 
-    calls = Calls(abort)                            # abort: tells the server, of one id or of all
+    calls = Calls(abort)                            # abort(rid): aborts one request on the server, or all (None)
     await calls.turn()                              # waits while calls are held
     reply = await calls.finished(rid, server.ask("/generate", body))
     await calls.abort_all()
-    async with calls.gate.held():                   # nothing begins, and no `whole` is under way
+    async with calls.gate.held():                   # no request starts, and no `whole` call is running
         ...
 """
 
@@ -47,7 +47,7 @@ class Gate:
 
     @asynccontextmanager
     async def held(self) -> AsyncIterator[None]:
-        """Close the gate, and wait until no `whole` call is running."""
+        """Close the gate and wait until no `whole` call is running."""
         with self.shut():
             while self._wholes:
                 await self._changed.wait()
@@ -55,7 +55,7 @@ class Gate:
 
     @contextmanager
     def whole(self) -> Iterator[None]:
-        """Context of calls that `held` waits for, such as ones that need the same weights. Enter it after `turn`."""
+        """Context for calls that `held` waits for, such as calls that need the same weights. Enter it after `turn`."""
         self._wholes += 1
         try:
             yield
@@ -71,20 +71,20 @@ class Gate:
 ResultT = TypeVar("ResultT")
 
 FIRST_S = 0.005
-LONGEST_S = 0.5  # Seconds between two aborts of one request: the first pause, and the longest
+LONGEST_S = 0.5  # Seconds between two aborts of one request: the first pause and the longest
 
 
 class Calls:
-    """The requests under way on one server."""
+    """The running requests of one server."""
 
     def __init__(self, abort: Callable[[str | None], Coroutine[None, None, None]], common: Gate | None = None) -> None:
-        """`abort` aborts an id, or all, on the server; `common` is the gate shared by all users of that server."""
+        """`abort` aborts one id (None: all) on the server; `common` is a gate that several engines share."""
         self._abort = abort
         self._under_way: dict[str, asyncio.Task[object]] = {}
         self._background: set[asyncio.Task[None]] = set()
-        self.gate = Gate()  # Keeps calls back
+        self.gate = Gate()  # Blocks new calls
         self._common = common or Gate()
-        self.aborts = 0  # How often all were aborted: whoever waited for its turn meanwhile is aborted, too
+        self.aborts = 0  # Number of `abort_all` calls; a request that waited in `turn` meanwhile is aborted too
 
     @property
     def busy(self) -> bool:
@@ -100,18 +100,18 @@ class Calls:
             await self._common.turn()
 
     def held(self) -> AbstractAsyncContextManager[None]:
-        """Block new requests, and wait for `whole` calls, which must keep their weights; other calls continue."""
+        """Block new requests and wait for `whole` calls, which need the current weights; other calls continue."""
         return self.gate.held()
 
     async def finished(self, rid: str, call: Coroutine[None, None, ResultT]) -> ResultT:
-        """The result of a call; if the waiting task is cancelled, the call is aborted on the server."""
+        """The result of a call. If the waiting task is cancelled, aborts the call on the server."""
         ended = asyncio.get_running_loop().create_future()
 
         def tell() -> None:
             if not ended.done():
                 ended.set_result(None)
 
-        task = self._begun(rid, call, tell)  # as asyncio.shield does, for less: this is on the way of every request
+        task = self._begun(rid, call, tell)  # like asyncio.shield, but faster: every request runs this
         try:
             await ended
         except asyncio.CancelledError:
@@ -120,7 +120,7 @@ class Calls:
         return task.result()
 
     async def followed(self, rid: str, events: AsyncGenerator[ResultT, None]) -> AsyncGenerator[ResultT, None]:
-        """Yield the newest event of a call, skipping older ones; call `leave` when done."""
+        """Yield the newest event of a call, skipping older events. The caller must call `leave` afterwards."""
         newest: list[ResultT] = []
         came = asyncio.Event()
 
@@ -142,13 +142,13 @@ class Calls:
         await task
 
     def leave(self, rid: str) -> None:
-        """Abandon a call whose caller has left: abort it until it ends, unless it has ended already."""
+        """Abandon a call whose caller has left: abort it repeatedly until it ends."""
         task = self._under_way.get(rid)
         if task is not None and not task.done():
             self.behind(self._left(task, rid))
 
     def forget(self, rid: str) -> None:
-        """Abort a call once on the server, which may still run it after it ended here."""
+        """Abort a call once on the server, which may still run it although it has ended here."""
         self.behind(self._abort(rid))
 
     async def drained(self) -> None:
@@ -156,7 +156,7 @@ class Calls:
             await asyncio.wait(self._under_way.values())
 
     async def abort_all(self) -> None:
-        """Abort until all running and waiting requests have ended; later requests are not affected."""
+        """Abort until all running and waiting requests have ended. Later requests are not affected."""
         self.aborts += 1
         with self.gate.shut(), self._common.shut():
             await self._ended(self._under_way.values(), None)
@@ -190,19 +190,19 @@ class Calls:
         return task
 
     async def _left(self, task: "asyncio.Task[object]", rid: str) -> None:
-        await asyncio.wait([task], timeout=FIRST_S)  # a stream whose last token was taken is about to end
+        await asyncio.wait([task], timeout=FIRST_S)  # a stream whose last token was read ends by itself
         await self._ended([task], rid)
 
     async def _ended(self, tasks: "Iterable[asyncio.Task[object]]", rid: str | None) -> None:
         pause, left = FIRST_S, {task for task in tasks if not task.done()}
         while left:
-            with suppress(SlimeError):  # the server is gone, and so the calls end by themselves
+            with suppress(SlimeError):  # the server is gone, so the calls end by themselves
                 await self._abort(rid)
             _, left = await asyncio.wait(left, timeout=pause)
             pause = min(2 * pause, LONGEST_S)
 
 
 def _know(ended: "asyncio.Task[ResultT]") -> None:
-    """Retrieve the error of a task that may have no waiter: asyncio prints errors that are never retrieved."""
+    """Retrieve the error of a task that may have no waiter: asyncio logs errors that are never retrieved."""
     if not ended.cancelled():
         ended.exception()

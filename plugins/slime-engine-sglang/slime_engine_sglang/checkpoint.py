@@ -1,4 +1,4 @@
-"""Config, and names and shapes of the weights, of a model directory, read without torch.
+"""Reads a model directory without torch: its config, and the names and shapes of its weights.
 
 Example:
 
@@ -15,7 +15,7 @@ from typing import cast
 from slime_core.errors import ModelError
 from slime_core.sample import Json
 
-LONGEST_HEADER = 100_000_000  # Bytes of a safetensors header that its own library takes
+LONGEST_HEADER = 100_000_000  # Bytes; the safetensors library refuses longer headers
 HEAD = "lm_head.weight"
 EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
 """Config keys for the number of experts."""
@@ -25,20 +25,20 @@ Header = Mapping[str, Mapping[str, object]]
 
 
 def config_of(model: Path) -> Mapping[str, Json]:
-    """Its `config.json`, the language model's part where there are several. Raises ModelError: it cannot be read."""
+    """The model's `config.json`, with the language model's part merged in. Raises ModelError: it cannot be read."""
     path = model / "config.json"
     try:
         config = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError) as error:
         raise ModelError(f"{path} cannot be read: {error}") from None
     if not isinstance(config, dict):
-        raise ModelError(f"{path} holds no table of settings")
+        raise ModelError(f"{path} does not contain a JSON object")
     inner = config.get("text_config")
     return {**config, **inner} if isinstance(inner, dict) else config
 
 
 def vocabulary_of(model: Path) -> int | None:
-    """Vocabulary size; None if the config does not give it."""
+    """Vocabulary size; None if the config does not contain it."""
     found = config_of(model).get("vocab_size")
     return found if isinstance(found, int) else None
 
@@ -50,10 +50,10 @@ def is_mixture(model: Path) -> bool:
 
 
 def weights_of(model: Path) -> dict[str, tuple[int, ...]]:
-    """Shapes of its weights, by name; a tied head may be missing. Raises ModelError: they cannot be read."""
+    """Shapes of the model's weights by name; a tied head may be missing. Raises ModelError: they cannot be read."""
     files = sorted(model.glob("*.safetensors"))
     if not files:
-        raise ModelError(f"{model} has no *.safetensors, of which the names of the model's weights are read")
+        raise ModelError(f"{model} has no *.safetensors file, from which the names of the weights are read")
     return {name: shape for file in files for name, shape in shapes_in(read_header(file)).items()}
 
 
@@ -76,5 +76,5 @@ def read_header(path: Path) -> Header:
     except (OSError, ValueError, KeyError, IndexError, TypeError, AttributeError, struct.error) as error:
         raise ModelError(f"{path} cannot be read as a safetensors file: {error!r}") from None
     if size < whole:
-        raise ModelError(f"{path} has {size} bytes of {whole}")
+        raise ModelError(f"{path} is truncated: it has {size} of {whole} bytes")
     return cast(Header, header)

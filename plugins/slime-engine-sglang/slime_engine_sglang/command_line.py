@@ -1,6 +1,6 @@
-"""Arguments of a program as settings: a model of them, and the command line of what was given.
+"""Arguments of a program as settings: a settings model, and the command line for a user's values.
 
-There are hundreds, and they differ by release, so they are read from the program.
+A program has hundreds of arguments, which differ by release, so they are read from the program itself.
 
 Example:
 
@@ -34,7 +34,7 @@ class ArgumentKind(enum.Enum):
     SWITCH = "switch"
     """A flag without a value."""
     JSON = "json"
-    """A table or list, as JSON; or a text."""
+    """A table or list as JSON, or text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Argument:
     """One argument of a program."""
 
     name: str
-    """As a key of a run file: `mem_fraction_static`."""
+    """Name as a key of a run file: `mem_fraction_static`."""
     kind: ArgumentKind
     """Type of its value."""
     help: str = ""
@@ -54,24 +54,24 @@ class Argument:
     many: bool = False
     """Whether it takes several values."""
     negative: str = ""
-    """The argument that turns a switch off, `no_enable_x`; if empty, leaving the switch out turns it off."""
+    """The argument that turns a switch off, such as `no_enable_x`. Empty: omitting the switch turns it off."""
     why_not: str = ""
-    """Why it must not be given, if so: "follows from hf_checkpoint"."""
+    """Why users cannot set it, such as "follows from hf_checkpoint"; empty if they can."""
 
 
 def arguments_model(title: str, arguments: Iterable[Argument]) -> type[Settings]:
-    """A model with a field for each argument; `model_fields_set` says which were given.
+    """A settings model with a field for each argument; `model_fields_set` lists the fields that were set.
 
     Args:
         title: name of the class.
-        arguments: the program's.
+        arguments: the program's arguments.
     """
     fields = {each.name: _field(each) for each in arguments}
-    return cast(type[Settings], create_model(title, __base__=_Arguments, **fields))  # type: ignore[call-overload]  # fields that are known when it runs alone
+    return cast(type[Settings], create_model(title, __base__=_Arguments, **fields))  # type: ignore[call-overload]  # fields are known only at run time
 
 
 def command_line(arguments: Iterable[Argument], given: Mapping[str, Json]) -> Iterator[str]:
-    """Given values as command-line words; a false switch is left out or negated, and null is left out."""
+    """Values as command-line words. A false switch is omitted or negated; null is omitted."""
     known = {each.name: each for each in arguments}
     for name, value in given.items():
         if value is False and name in known and known[name].negative:
@@ -84,12 +84,12 @@ def command_line(arguments: Iterable[Argument], given: Mapping[str, Json]) -> It
 
 
 class _Arguments(Settings, validate_default=False, protected_namespaces=()):
-    """Base of such models; defaults are the program's and are not validated."""
+    """Base of these models. Defaults are the program's and are not validated."""
 
 
 def _field(argument: Argument) -> tuple[object, object]:
-    told = f"It {argument.why_not}, and cannot be given." if argument.why_not else argument.help
-    return _annotation(argument), Field(argument.default, description=told)
+    text = f"Cannot be set, because it {argument.why_not}." if argument.why_not else argument.help
+    return _annotation(argument), Field(argument.default, description=text)
 
 
 def _annotation(argument: Argument) -> object:
@@ -99,19 +99,19 @@ def _annotation(argument: Argument) -> object:
     if argument.choices:
         one = Annotated[Literal[argument.choices], BeforeValidator(_spelled(argument.choices))]
     if argument.many:
-        return Annotated[list[one], BeforeValidator(_several)]  # type: ignore[valid-type]  # a type that is made when it runs
+        return Annotated[list[one], BeforeValidator(_several)]  # type: ignore[valid-type]  # a type created at run time
     return one
 
 
 def _refusing(why: str) -> Callable[[object], object]:
     def refuse(value: object) -> object:
-        raise PydanticCustomError("not_free", "it {why}, and cannot be given", {"why": why})
+        raise PydanticCustomError("not_free", "this argument cannot be set, because it {why}", {"why": why})
 
     return refuse
 
 
 def _spelled(choices: tuple[str | int, ...]) -> Callable[[object], object]:
-    """A choice that was read as a number, or as true, from the text that it is."""
+    """Converts a choice that was parsed as a number or as true back to its text."""
     texts = {str(each).lower(): each for each in choices}
     return lambda value: value if value in choices else texts.get(str(value).lower(), value)
 

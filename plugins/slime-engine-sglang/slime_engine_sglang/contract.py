@@ -1,4 +1,4 @@
-"""The engine's contract on a real server with the kit's tiny model, for `slime plugins check` and for tests.
+"""The engine contract on a real server with the kit's tiny model, for `slime plugins check` and for tests.
 
 Example:
 
@@ -19,12 +19,12 @@ from slime_engine_sglang.engine import SglangEngine
 from slime_engine_sglang.server_command import HOW_TO_GET
 from slime_testing import EngineContract, make_launcher, publish_model, write_tiny_model
 
-VARIABLE = "SLIME_SGLANG_PYTHON"  # Names the Python that has SGLang
-BESIDE = Path(".venv-sglang/bin/python")  # Where `make servers` puts it
+VARIABLE = "SLIME_SGLANG_PYTHON"  # Path of the Python that has SGLang
+BESIDE = Path(".venv-sglang/bin/python")  # The Python that `make servers` installs
 
 
 def python_of_servers() -> Path | None:
-    """The Python that starts servers; None: this one, which has SGLang. Raises SkipTest: none has."""
+    """The Python that has SGLang; None: this one. Raises SkipTest: SGLang is not installed."""
     named = os.environ.get(VARIABLE)
     python = Path(named) if named else None if installed_version(None) else BESIDE
     try:
@@ -32,8 +32,8 @@ def python_of_servers() -> Path | None:
     except ValueError as error:
         raise SkipTest(f"needs SGLang: {error}") from None
     if not found:
-        tried = f"{VARIABLE} names {named}" if named else f"this Python has none, nor has {BESIDE}"
-        raise SkipTest(f"needs SGLang: {tried}. {HOW_TO_GET}; {VARIABLE} names it to the checks")
+        tried = f"{named} ({VARIABLE}) does not have it" if named else f"neither this Python nor {BESIDE} has it"
+        raise SkipTest(f"needs SGLang: {tried}. {HOW_TO_GET}; for these checks set {VARIABLE} instead")
     return python.absolute() if python else None
 
 
@@ -52,7 +52,7 @@ class SglangContract(EngineContract):
         return super().make_settings(**{"python": python_of_servers(), **settings})
 
     def make_setup(self, scratch: Path) -> EngineSetup:
-        """The tiny model, whose end token is 2; skips the check where there is no SGLang."""
+        """The setup with the tiny model, whose end token is 2. Skips the check if SGLang is not installed."""
         python_of_servers()
         model, launcher = write_tiny_model(scratch / "model"), make_launcher(scratch)
         return EngineSetup(

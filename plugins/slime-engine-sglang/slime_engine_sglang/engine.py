@@ -1,8 +1,7 @@
-"""SglangEngine: one SGLang server as an engine of a run, once it is recognised as one with the run's model.
+"""SglangEngine: one SGLang server as an engine of a run, after a check that it serves the run's model.
 
-Requests go to the server as they come, each under its own id; new weights come from files, by
-`/update_weights_from_disk`, or from rank 0. Implements `Engine`, `StreamsTokens`, `ServesCheckpoint`, `WatchesWorkers`
-and `ReleasesMemory`.
+Each request goes to the server at once, with its own id. New weights come from files (`/update_weights_from_disk`) or
+from rank 0. Implements `Engine`, `StreamsTokens`, `ServesCheckpoint`, `WatchesWorkers` and `ReleasesMemory`.
 """
 
 import asyncio
@@ -42,7 +41,7 @@ from slime_engine_sglang.settings import SglangSettings
 from slime_engine_sglang.weights import Folder, NewWeights, Occupation, ServedWeights, Source, put_right
 
 SHAPE = ("model_type", "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads")
-"""Config keys that must agree between two models for one to load the other's weights and ids."""
+"""Config keys that must agree between two models, so that one can load the other's weights and token ids."""
 
 
 async def recognised(server: Server, setup: EngineSetup) -> Table:
@@ -54,7 +53,7 @@ async def recognised(server: Server, setup: EngineSetup) -> Table:
             raise
         raise foreign(server, f"/server_info: {error}") from error
     if not isinstance(version := info.get("version"), str) or "model_path" not in info:
-        raise foreign(server, f"/server_info says neither a release nor a model: {json.dumps(info)[:200]}")
+        raise foreign(server, f"/server_info has no version or no model_path: {json.dumps(info)[:200]}")
     try:
         check_version(version, f"at {server.url}")
     except ValueError as error:
@@ -62,8 +61,8 @@ async def recognised(server: Server, setup: EngineSetup) -> Table:
     about = await server.ask("/model_info")
     if differing := await asyncio.to_thread(lambda: next(_differences({**info, **about}, setup), None)):
         raise ConfigError(
-            f"{server.title} was started with another model than the run's {setup.hf_checkpoint}: {differing}; start "
-            f"it with --model-path {setup.hf_checkpoint}, or give the address of one that was"
+            f"{server.title} serves another model than the run's {setup.hf_checkpoint}: {differing}. Start the server "
+            f"with --model-path {setup.hf_checkpoint}, or set the address of a server of that model"
         )
     return info
 
@@ -71,13 +70,13 @@ async def recognised(server: Server, setup: EngineSetup) -> Table:
 def foreign(server: Server, why: str) -> ConfigError:
     """The error for an address where another kind of server runs."""
     return ConfigError(
-        f"{server.url} answers, and is not an SGLang server ({why}): [engine.sglang] urls names servers that "
-        "`python -m sglang.launch_server` has started, http://HOST:PORT, not routers before them"
+        f"{server.url} is not an SGLang server ({why}). Set [engine.sglang] urls to the addresses of servers that "
+        "`python -m sglang.launch_server` started, such as http://HOST:PORT, not to a router's address"
     )
 
 
 def _differences(served: Table, setup: EngineSetup) -> Iterator[str]:
-    """Differences between a server's model and the run's, by the server's report and its files on this machine."""
+    """Differences between a server's model and the run's, from the server's report and its files on this machine."""
     model, other = setup.hf_checkpoint.absolute(), Path(str(served["model_path"]))
     config = config_of(model)
     for key in ("model_type", "architectures"):
@@ -89,10 +88,10 @@ def _differences(served: Table, setup: EngineSetup) -> Iterator[str]:
             if theirs.get(key) != config.get(key):
                 yield f"the {key} of {other} is {theirs.get(key)}, not {config.get(key)}"
         if more := sorted(_ends(other) - _ends(model) - setup.eos_token_ids):
-            yield f"it ends a response at {more}, which do not end one of the run's"
+            yield f"it has the additional end tokens {more}"
     tokenizer = Path(str(served.get("tokenizer_path") or other))
     if tokenizer.is_absolute() and _ids(tokenizer) not in (None, _ids(model)):
-        yield f"its tokenizer, {tokenizer}, has other ids for texts"
+        yield f"its tokenizer {tokenizer} has another vocabulary"
 
 
 def _outer(model: Path) -> Mapping[str, Json]:
@@ -123,9 +122,9 @@ def _read(path: Path) -> Mapping[str, Json]:
 HOST = "slime_engine_sglang.host:ServerHost"
 POLL_S = 0.1
 CLOSE_S = 5.0
-ATTACH_S = 4.0  # Seconds in which a server that runs already has to answer
+ATTACH_S = 4.0  # Seconds within which a server that is already running must answer
 ABORT_S = 10.0
-DEATH_S = 2.0  # Seconds in which the end of a server that has broken off is known, if it has ended
+DEATH_S = 2.0  # Seconds to wait after a broken connection for the news that the server has died
 
 
 class SglangEngine:
@@ -146,7 +145,7 @@ class SglangEngine:
         self._health: asyncio.Task[None] | None = None
         self._closed = False
 
-    # --- its life
+    # --- start and end
 
     async def start(self) -> None:
         urls, setup = self._settings.urls, self._setup
@@ -171,7 +170,7 @@ class SglangEngine:
             await put_right(self._server)
         facts = await self._learnt(self._server, info)
         if not facts.release.has_spans:
-            self._weights.mode = NewWeights.WAIT  # an answer could not say which tokens the new weights made
+            self._weights.mode = NewWeights.WAIT  # a response cannot list the weight version of each token
         self._requests = Requests(
             self._server,
             facts,
@@ -184,7 +183,7 @@ class SglangEngine:
         self._health = asyncio.create_task(look_after(self._server, self._is_asked))
 
     async def watch(self) -> None:
-        """Wait until the engine is closed. Raises WorkerError: the server, or one of its processes, has ended."""
+        """Wait until the engine is closed. Raises WorkerError: the server or one of its processes has ended."""
         looking = [each for each in (self._life, self._health) if each is not None]
         done, _ = await asyncio.wait(looking, return_when=asyncio.FIRST_COMPLETED)
         for task in done:
@@ -192,7 +191,7 @@ class SglangEngine:
                 task.result()
 
     async def close(self) -> None:
-        """End the server, or abort all requests on an external one; waiting callers get a WorkerError."""
+        """End the server, or abort all requests on an external server. Waiting callers get a WorkerError."""
         if self._closed:
             return
         self._closed = True
@@ -214,7 +213,7 @@ class SglangEngine:
     # --- weights
 
     async def load_weights(self, channel: WeightChannel, version: int) -> None:
-        """Switch to a published version; after a failure or cancellation, restore the previous weights."""
+        """Switch to a published version. After a failure or cancellation, restore the previous weights."""
         server = self.server
         if isinstance(channel, CollectiveChannel):
             await asyncio.to_thread(self._publications.check, channel)
@@ -269,7 +268,7 @@ class SglangEngine:
             raise await self._explained(error) from error
 
     async def abort(self) -> None:
-        """Abort all requests so far, whether the server has them or not; later requests wait until that is done."""
+        """Abort all requests so far, including requests that the server has not received. Later requests wait."""
         await self._calls.abort_all()
 
     async def _abort(self, rid: str | None) -> None:
@@ -280,7 +279,7 @@ class SglangEngine:
             await asyncio.gather(*asked, return_exceptions=True)
 
     async def _explained(self, error: WorkerError) -> WorkerError:
-        """The error with the end of the server's log; waits briefly to see whether the server has died."""
+        """The error with the end of the server's log. Waits briefly for the news that the server has died."""
         if self._closed:
             return WorkerError(f"{self._setup.name} is closed")
         if self._life is None or self._group is None:
@@ -293,7 +292,7 @@ class SglangEngine:
             (lines,) = await self._group.call("last_lines", timeout_s=DEATH_S)
         except SlimeError as worse:
             return WorkerError(f"{error}; {worse}")
-        return WorkerError(f"{error}; the end of its log:\n{lines}")
+        return WorkerError(f"{error}. End of the server's log:\n{lines}")
 
     # --- the server
 
@@ -304,7 +303,7 @@ class SglangEngine:
     @property
     def _asking(self) -> Requests:
         _ = self.server
-        assert self._requests is not None, "a server that runs has been asked what it is"
+        assert self._requests is not None, "start() has ended"
         return self._requests
 
     @property
@@ -312,26 +311,27 @@ class SglangEngine:
         if self._closed:
             raise WorkerError(f"{self._setup.name} is closed")
         if self._server is None:
-            raise RuntimeError("the engine was not started: await engine.start() first")
+            raise RuntimeError("the engine is not started; await engine.start() first")
         return self._server
 
     async def _until_ready(self, server: Server) -> None:
-        """Wait until the server accepts requests or its process ends; an external server has little time."""
+        """Wait until the server accepts requests or its process ends. An external server must answer soon."""
         began = time.monotonic()
         while (state := await server.state()) is not ServerState.READY:
             waited = time.monotonic() - began
             if self._group is None and state is ServerState.FOREIGN:
-                raise foreign(server, "it knows neither /ready nor /health_generate")
+                raise foreign(server, "it has neither /ready nor /health_generate")
             if self._group is None and state is not ServerState.NOT_YET and waited > ATTACH_S:
-                raise WorkerError(f"{server.title} {state.value}; [engine.sglang] urls names servers that run already")
+                raise WorkerError(f"{server.title} {state.value}. Start the servers in [engine.sglang] urls first")
             if waited > self._settings.start_timeout_s:
                 raise WorkerError(
-                    f"{server.title} was not ready in {self._settings.start_timeout_s:g} s: it {state.value}"
+                    f"{server.title} was not ready in {self._settings.start_timeout_s:g} s ([engine.sglang] "
+                    f"start_timeout_s): it {state.value}"
                 )
             await asyncio.sleep(POLL_S)
             if self._life is not None and self._life.done():
                 self._life.result()
-                raise WorkerError(f"{self._setup.name} was closed while it started")
+                raise WorkerError(f"{self._setup.name} was closed during its start")
 
     def _is_asked(self) -> bool:
         return self._calls.busy and not self._weights.is_switching

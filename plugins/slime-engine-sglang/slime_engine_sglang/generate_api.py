@@ -1,4 +1,4 @@
-"""SGLang's `/generate`: the body of a request, what is refused because SGLang would do something else, and answers.
+"""SGLang's `/generate`: request bodies, responses, and checks that refuse requests which SGLang would not honor.
 
 Example:
 
@@ -7,7 +7,7 @@ Example:
     body = body_of(request, "an-id", facts, eos_token_ids)
     output = output_of(await server.ask("/generate", body), request)
 
-An answer that does not have SGLang's form raises KeyError, IndexError, TypeError or ValueError: `Server.understood`.
+A response in another format raises KeyError, IndexError, TypeError or ValueError; see `Server.understood`.
 """
 
 import base64
@@ -33,10 +33,10 @@ from slime_core.sample import Json, PrefixCacheInfo, SpecInfo
 from slime_engine_sglang.arguments import NEWEST_RELEASE, Release
 
 SCORED_AT = (0.0, 1.0)
-"""Temperatures at which SGLang can score a given text: it computes the log-probs from unscaled logits."""
+"""Temperatures at which SGLang can score a text, since it scores with unscaled logits."""
 PLAIN = ("temperature", "top_p", "top_k", "stop_token_ids", "min_p", "stop", "ignore_eos")
 """Sampling settings that do not change the log-probs."""
-MOST_KEPT = 4096  # Candidates up to which SGLang tells which of them were kept
+MOST_KEPT = 4096  # Largest top_k for which SGLang lists the candidates that top-p kept
 SEEDS = 1 << 63
 
 
@@ -44,19 +44,19 @@ SEEDS = 1 << 63
 class Facts:
     """Limits of a server and its model, from the server's info and its model directory."""
 
-    vocabulary: int | None  # Ids that the model has; None if its configuration does not say
-    context: int  # Tokens of prompt and response together
-    longest_prompt: int  # Tokens of a prompt that it takes
-    seeded: bool  # Whether it heeds seeds
-    tells_experts: bool  # Whether it can say which experts were chosen
-    is_mixture: bool = False  # Whether the model has experts
-    release: Release = NEWEST_RELEASE  # Of SGLang
-    tp_size: int = 1  # Ranks that it is split over
-    replicas: int = 1  # How often the model is there (`dp_size`)
+    vocabulary: int | None  # Vocabulary size; None if the model's config does not contain it
+    context: int  # Maximum tokens of prompt and response together
+    longest_prompt: int  # Maximum tokens of a prompt
+    seeded: bool  # Whether the server uses request seeds
+    tells_experts: bool  # Whether the server can return the routed experts
+    is_mixture: bool = False  # Whether the model is a mixture of experts
+    release: Release = NEWEST_RELEASE  # The server's release of SGLang
+    tp_size: int = 1  # Tensor-parallel size of one replica
+    replicas: int = 1  # Number of replicas (`dp_size`)
 
 
 def check(request: GenerateRequest, facts: Facts) -> None:
-    """Refuse requests that the server would ignore in part or crash on. Raises ModelError: names setting and reason."""
+    """Refuse a request that the server would partly ignore or crash on. Raises ModelError: names setting and reason."""
     for why in _reasons(request, facts):
         raise ModelError(f"the engine sglang {why}")
 
@@ -66,54 +66,54 @@ def _reasons(request: GenerateRequest, facts: Facts) -> Iterator[str]:
     shaping = shaping_of(asked)
     if shaping and asked.temperature not in SCORED_AT:
         yield (
-            f"does {', '.join(shaping)} only at temperature 1 and 0, not at {asked.temperature:g}: SGLang's log-probs "
-            "are those of the changed distribution, and it tells the model's own at those temperatures alone"
+            f"supports {', '.join(shaping)} only at temperature 1 and 0, not at {asked.temperature:g}: SGLang returns "
+            "log-probs of the changed distribution, and the model's own log-probs only at these temperatures"
         )
     if request.num_generated and (
         lost := [name for name in ("presence_penalty", "repetition_penalty") if name in shaping]
     ):
-        yield f"does not do {', '.join(lost)} for a response that was interrupted: SGLang would not see what was made"
+        yield f"does not support {', '.join(lost)} for an interrupted response: SGLang would ignore its earlier tokens"
     if request.media and (refused := request.unsupported(*Extra)):
-        yield f"does not do {', '.join(refused)}"
+        yield f"does not support {', '.join(refused)}"
     if asked.min_p and facts.seeded:
-        yield "does not do min_p with deterministic = true: it would end the server"
+        yield "does not support min_p with deterministic = true: it would crash the server"
     if request.num_generated and asked.stop:
-        yield "does not do stop for a response that was interrupted: SGLang would not see a text that began before"
+        yield "does not support stop for an interrupted response: SGLang would miss a stop text that began earlier"
     if not request.prompt:
         yield "got a prompt without tokens; expected at least one"
     # An id outside the vocabulary crashes the whole server.
     elif facts.vocabulary is not None and not 0 <= min(request.prompt) <= max(request.prompt) < facts.vocabulary:
-        yield f"got a prompt with ids outside of the model's, 0 to {facts.vocabulary - 1}"
+        yield f"got a prompt with ids outside the model's vocabulary, 0 to {facts.vocabulary - 1}"
     if request.want:
         yield from _unknown_extras(request, facts)
 
 
 @functools.lru_cache(maxsize=64)
 def shaping_of(sampling: SamplingParams) -> Sequence[str]:
-    """Names of settings that change the sampling distribution, except ones that only truncate it."""
+    """Names of settings that change the sampling distribution, except settings that only truncate it."""
     return tuple(sampling.unsupported(*PLAIN)) if sampling.shapes_logits else ()
 
 
 def _unknown_extras(request: GenerateRequest, facts: Facts) -> Iterator[str]:
     asked = request.sampling
     if Extra.ROUTED_EXPERTS in request.want and facts.is_mixture and not facts.tells_experts:
-        yield "cannot give routed_experts: its server was not started with --enable-return-routed-experts"
+        yield "cannot return routed_experts: its server was started without --enable-return-routed-experts"
     if Extra.PROMPT_LOG_PROBS in request.want and asked.temperature not in SCORED_AT:
-        yield f"gives prompt_log_probs only at temperature 1 and 0, not at {asked.temperature:g}"
+        yield f"returns prompt_log_probs only at temperature 1 and 0, not at {asked.temperature:g}"
     if Extra.TOP_P_TOKENS in request.want and not facts.release.has_masks:
-        yield f"cannot give top_p_tokens: its server is SGLang {facts.release.version}, which does not tell them"
+        yield f"cannot return top_p_tokens: its server's SGLang {facts.release.version} does not support them"
     elif Extra.TOP_P_TOKENS in request.want and _candidates(request, facts) is None:
-        yield f"gives top_p_tokens for a top_k of at most {MOST_KEPT}, or as small a vocabulary"
+        yield f"returns top_p_tokens only for a top_k or a vocabulary of at most {MOST_KEPT}"
 
 
 def _candidates(request: GenerateRequest, facts: Facts) -> int | None:
-    """A `top_k` with which SGLang reports the kept tokens without changing the draw; None if there is none."""
+    """A `top_k` with which SGLang lists the kept tokens and samples the same token; None if there is none."""
     asked = request.sampling.top_k if request.sampling.top_k > 0 else facts.vocabulary
     return asked if asked is not None and asked <= MOST_KEPT else None
 
 
 def budget_of(request: GenerateRequest, facts: Facts) -> int:
-    """Most tokens of a response; prompt and response must fit into a prompt for scoring. 0: the prompt is too long."""
+    """Maximum tokens of a response, 0 if the prompt is too long. To be scored, both must fit into one prompt."""
     free = facts.longest_prompt - len(request.prompt)
     if free < 0:
         return 0
@@ -122,7 +122,7 @@ def budget_of(request: GenerateRequest, facts: Facts) -> int:
 
 
 def has_room(request: GenerateRequest, facts: Facts) -> bool:
-    """Whether the model's context has room for the request: one more token, or only the text to score."""
+    """Whether the request fits the model's context: prompt and one token, or only the prompt to score."""
     if request.sampling.max_new_tokens == 0 and Extra.PROMPT_LOG_PROBS in request.want:
         return len(request.prompt) <= facts.longest_prompt
     return budget_of(request, facts) > 0
@@ -192,7 +192,7 @@ def _told(asked: SamplingParams) -> Mapping[str, Json]:
 
 
 def _shaping(request: GenerateRequest) -> dict[str, Json]:
-    """Settings that change the logits, adjusted for tokens of an interrupted response, which the server never saw."""
+    """Settings that change the logits, adjusted for earlier tokens of an interrupted response."""
     asked, before = request.sampling, request.prompt[len(request.prompt) - request.num_generated :]
     told: dict[str, Json] = {}
     for name in shaping_of(asked):
@@ -219,13 +219,13 @@ DRAFTED = (
     ("spec_num_correct_drafts", "spec_accept_token_num"),
     ("spec_num_proposed_drafts", "spec_draft_token_num"),
     ("spec_verify_ct",),
-)  # SGLang's counters of speculative decoding, as `SpecInfo` begins, by their names now and in 0.5.9
+)  # SGLang's counters of speculative decoding in the order of `SpecInfo`, with the newest and the 0.5.9 name of each
 
 
 def output_of(reply: Mapping[str, Json], request: GenerateRequest) -> GenerateOutput:
-    """The answer to a request."""
+    """The response to a request."""
     meta = cast(Meta, reply["meta_info"])
-    # A release may draw a token although max_new_tokens is 0.
+    # Some releases generate a token although max_new_tokens is 0.
     tokens, log_probs = _columns(reply, meta) if request.sampling.max_new_tokens else ([], [])
     finish, matched = _end(meta)
     if finish is None:
@@ -236,7 +236,7 @@ def output_of(reply: Mapping[str, Json], request: GenerateRequest) -> GenerateOu
 
 
 def scored(output: GenerateOutput, reply: Mapping[str, Json]) -> GenerateOutput | None:
-    """An answer with the log-probs of its tokens scored as part of a text; None if the scoring was aborted."""
+    """A response with the log-probs of a scoring request; None if the scoring request was aborted."""
     meta = cast(Meta, reply["meta_info"])
     if _end(meta)[0] is FinishReason.ABORT:
         return None
@@ -244,7 +244,7 @@ def scored(output: GenerateOutput, reply: Mapping[str, Json]) -> GenerateOutput 
     entries = cast(Sequence[Sequence[float]], meta["input_token_logprobs"])[-count:]
     # SGLang reports the last id of the vocabulary as 0 here; its log-prob is right.
     if [entry[1] or token for entry, token in zip(entries, output.tokens, strict=True)] != list(output.tokens):
-        raise ValueError(f"input_token_logprobs of {len(entries)} tokens that are not the {count} of the response")
+        raise ValueError(f"input_token_logprobs has {len(entries)} tokens that differ from the response's {count}")
     return replace(output, log_probs=[entry[0] for entry in entries])
 
 
@@ -254,7 +254,7 @@ def context_of(models: Mapping[str, Json]) -> int:
 
 
 def chunk_of(reply: Mapping[str, Json], request: GenerateRequest, told: int) -> GenerateChunk:
-    """New part of a stream event, which has all tokens so far: tokens after the first `told`."""
+    """The new part of a stream event: tokens after the first `told`. An event contains all tokens so far."""
     meta = cast(Meta, reply["meta_info"])
     tokens, log_probs = _columns(reply, meta)
     finish, matched = _end(meta)
@@ -266,7 +266,7 @@ def chunk_of(reply: Mapping[str, Json], request: GenerateRequest, told: int) -> 
 
 
 def spans_of(meta: Meta, count: int) -> Sequence[Span]:
-    """Runs of tokens by weight version; at least one span, even without tokens."""
+    """Spans of tokens as (size, weight version); at least one span, even without tokens."""
     told = cast(Sequence[Mapping[str, int]] | None, meta.get("weight_versions")) or []
     if len(told) == 1 and told[0]["start"] == 0 and told[0]["end"] == count:
         return [(count, int(told[0]["version"]))]
@@ -276,7 +276,7 @@ def spans_of(meta: Meta, count: int) -> Sequence[Span]:
     if not (made and count):
         return [(count, int(cast(str, meta["weight_version"])))]
     if sum(size for size, _ in made) != count:
-        raise ValueError(f"weight_versions {told} are not of {count} tokens")
+        raise ValueError(f"weight_versions {told} do not cover {count} tokens")
     return made
 
 
@@ -293,7 +293,7 @@ def _columns(reply: Mapping[str, Json], meta: Meta) -> tuple[list[int], list[flo
     tokens = cast(list[int], reply["output_ids"])
     entries = cast(Sequence[Sequence[float]], meta["output_token_logprobs"])
     if [entry[1] for entry in entries] != tokens:
-        raise ValueError(f"{len(tokens)} output_ids with output_token_logprobs of {len(entries)} other ids")
+        raise ValueError(f"{len(tokens)} output_ids differ from the {len(entries)} ids of output_token_logprobs")
     return tokens, [entry[0] for entry in entries]
 
 
@@ -336,7 +336,7 @@ def _drafts(meta: Meta, count: int) -> SpecInfo | None:
 
 
 def _experts(meta: Meta) -> "array[int]":
-    """The chosen experts; empty for a model without experts, for which SGLang is not asked."""
+    """The routed experts; empty for a model without experts, for which SGLang returns none."""
     told = cast(str | None, meta.get("routed_experts"))
     return array("i", base64.b64decode(told)) if told else array("i")
 
@@ -344,7 +344,7 @@ def _experts(meta: Meta) -> "array[int]":
 def _kept_ids(meta: Meta, count: int) -> "tuple[array[int], array[int]]":
     kept = cast(Sequence[Sequence[int]], meta.get("output_token_sampling_mask") or [])
     if len(kept) != count:
-        raise ValueError(f"output_token_sampling_mask is of {len(kept)} tokens, not of {count}")
+        raise ValueError(f"output_token_sampling_mask covers {len(kept)} tokens, not {count}")
     offsets = itertools.accumulate(map(len, kept), initial=0)
     return array("i", itertools.chain.from_iterable(kept)), array("i", offsets)
 

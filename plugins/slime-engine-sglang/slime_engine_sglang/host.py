@@ -1,7 +1,7 @@
-"""ServerHost and RouterHost: the worker that a launcher starts for a server or router, which it runs as a process.
+"""ServerHost and RouterHost: workers that run a server or a router as a child process.
 
-When the server or one of its processes ends, the worker ends too, with the server's last lines in its log, so that
-the group's `watch` raises at once. SGLang alone would run for a minute without its scheduler and answer nothing.
+When the server or one of its processes ends, the worker ends too, with the server's last lines in its log. So the
+group's `watch` raises at once. SGLang alone would keep running for a minute without its scheduler and answer nothing.
 
 Example:
 
@@ -29,14 +29,14 @@ from slime_core.roles import Place
 from slime_engine_sglang.arguments import environment_for
 
 PR_SET_PDEATHSIG = 1
-LOOK_S = 0.5  # Seconds between two looks at the server's processes
-STOPPED_S = 5.0  # Seconds that one of them may be stopped, as by SIGSTOP: whoever waits for the server waits for it
-LAST_BYTES, LAST_LINES = 8192, 20  # How much of what was printed an error tells
-OWN = b"sglang::"  # How SGLang entitles its processes
+LOOK_S = 0.5  # Seconds between two checks of the server's processes
+STOPPED_S = 5.0  # Seconds that a process may be stopped (SIGSTOP) before the server counts as dead
+LAST_BYTES, LAST_LINES = 8192, 20  # How much of the output an error contains
+OWN = b"sglang::"  # Prefix of the titles of SGLang's processes
 
 
 class Host:
-    """Owns one process that listens on a port reserved for it."""
+    """Owns one process, which listens on a port reserved for it."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class Host:
         output: int | None = None,
     ) -> None:
         if shutil.which(command[0]) is None:
-            raise ConfigError(f"there is no {command[0]} to start {told_by} names it")
+            raise ConfigError(f"{command[0]} ({told_by}) does not exist")
         self._kept = kept_port(place.address, place.port)
         port = self._kept.getsockname()[1]
         self._url = f"http://{place.address}:{port}"
@@ -73,16 +73,16 @@ class Host:
 
 
 class ServerHost(Host):
-    """Owns one server; its output is the worker's."""
+    """Owns one server; the server's output goes to the worker's log."""
 
     def __init__(
         self, rank: int, size: int, *, command: Sequence[str], environment: Mapping[str, str], place: Place
     ) -> None:
-        # A separate folder, since SGLang leaves sockets there; its path is short, since socket paths must be.
+        # A separate folder, since SGLang leaves sockets there. Its path is short, since socket paths have a limit.
         self._temporary = tempfile.mkdtemp(prefix="sglang-")
         environment = {**environment, "TMPDIR": self._temporary}
         try:
-            told_by = "SGLang's servers with: [engine.sglang] python"
+            told_by = "[engine.sglang] python"
             super().__init__(command, place, told_by, environment=environment, output=subprocess.PIPE)
         except BaseException:
             shutil.rmtree(self._temporary, ignore_errors=True)
@@ -92,7 +92,7 @@ class ServerHost(Host):
         threading.Thread(target=self._watch, name="server", daemon=True).start()
 
     def last_lines(self) -> str:
-        """The end of the worker's and server's output, if it goes to a file."""
+        """The end of the output of worker and server, if it goes to a file."""
         with suppress(OSError), Path("/proc/self/fd/1").open("rb") as printed:
             printed.seek(max(0, os.fstat(printed.fileno()).st_size - LAST_BYTES))
             return "\n".join(printed.read().decode(errors="replace").splitlines()[-LAST_LINES:])
@@ -103,8 +103,8 @@ class ServerHost(Host):
         shutil.rmtree(self._temporary, ignore_errors=True)
 
     def _tell(self) -> None:
-        """Copy the server's output to the log; drop it if the disk is full, since a failed write would end SGLang."""
-        assert self._process.stdout is not None, "it is a pipe"
+        """Copy the server's output to the log; if the disk is full, drop it: a failed write would end SGLang."""
+        assert self._process.stdout is not None, "stdout is a pipe"
         with self._process.stdout as printed:
             while part := os.read(printed.fileno(), LAST_BYTES):
                 with suppress(OSError):
@@ -137,10 +137,10 @@ class ServerHost(Host):
 
 
 class Company:
-    """The processes that a server needs, found by repeated looks at its process tree.
+    """The processes that a server needs, found by repeated checks of its process tree.
 
-    A process must be seen at two looks. A short-lived child such as `lscpu` has its parent's title until it calls exec;
-    counting it ended healthy servers.
+    A process counts only if two checks find it. A short-lived child such as `lscpu` has its parent's title until it
+    calls exec; counting it ended healthy servers.
     """
 
     def __init__(self) -> None:
@@ -153,7 +153,7 @@ class Company:
 
 
 def die_with_parent() -> None:
-    """Ask the kernel to kill the server when this worker dies; runs in the child before exec."""
+    """Ask the kernel to kill the server when this worker dies. Runs in the child before exec."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
@@ -167,7 +167,7 @@ def _descendants(pid: int) -> list[int]:
 
 
 def _is_own(pid: int) -> bool:
-    """Whether a process is alive and needed by SGLang; a dead one has no command line."""
+    """Whether a process is alive and belongs to SGLang; a dead process has no command line."""
     with suppress(OSError):
         return Path(f"/proc/{pid}/cmdline").read_bytes().startswith(OWN)
     return False
@@ -180,10 +180,10 @@ def _is_stopped(pid: int) -> bool:
 
 
 def kept_port(address: str, wanted: int) -> socket.socket:
-    """A bound socket that reserves a port for a server and never listens: the wanted port, or a free one if taken.
+    """A bound socket that reserves a port for a server and never listens: `wanted`, or a free port if it is taken.
 
-    A server takes minutes to start. Without the socket the OS could give its port to another process, whose responses
-    would be taken for the server's. Servers set SO_REUSEADDR and can still listen there.
+    A server takes minutes to start. Without the socket the OS could assign its port to another process, and its
+    responses would count as the server's. Servers set SO_REUSEADDR, so they can still listen on the port.
     """
     for port in (wanted, 0):
         kept = socket.socket()
@@ -194,15 +194,15 @@ def kept_port(address: str, wanted: int) -> socket.socket:
             kept.close()
         else:
             return kept
-    raise WorkerError(f"no port of {address} is free")
+    raise WorkerError(f"{address} has no free port")
 
 
 class RouterHost(Host):
-    """Owns one router; its output is the worker's."""
+    """Owns one router; the router's output goes to the worker's log."""
 
     def __init__(self, rank: int, size: int, *, command: Sequence[str], place: Place) -> None:
         ports = ["--prometheus-port", str(free_port(place.address))]
-        super().__init__(command, place, "a router with: [engine.sglang.router] python", ports)
+        super().__init__(command, place, "[engine.sglang.router] python", ports)
         threading.Thread(target=self._watch, name="router", daemon=True).start()
 
     def _watch(self) -> None:

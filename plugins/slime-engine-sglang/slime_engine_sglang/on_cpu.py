@@ -1,6 +1,6 @@
-"""SGLang on a CPU: a script that is run in place of `python -m sglang.launch_server`, with the same arguments.
+"""SGLang on a CPU: a script that replaces `python -m sglang.launch_server` and takes the same arguments.
 
-SGLang's wheel imports packages that exist as CUDA builds only, and does not call them on its plain PyTorch paths. This
+SGLang's wheel imports packages that exist only as CUDA builds, but does not call them on its plain PyTorch paths. This
 script installs stubs for the missing packages, which raise when called, and starts the server. multiprocessing's spawn
 runs the main script in each of SGLang's processes, so all of them have the stubs. With CUDA it only starts the server.
 
@@ -29,15 +29,15 @@ import torch
 
 STAND_INS = ("sgl_kernel", "soundfile", "torchvision")
 """Packages that SGLang imports and that have no build for a CPU torch."""
-STUBS = ("_platform_stubs.py", "_triton_stub.py")  # Where SGLang has its stand-in for triton, now and before 0.5.17
+STUBS = ("_platform_stubs.py", "_triton_stub.py")  # SGLang's own stub of triton: since 0.5.17, and before
 MADE_FOR = "SGLang 0.5.23 with torch 2.13"
 SEEDED = "--enable-deterministic-inference"
-ROWS = 16  # Rows of a matrix that are multiplied at once where what is in the other rows must not change a result
+ROWS = 16  # Fixed number of rows per matrix product, so that a result does not depend on the batch size
 LOW32 = 0xFFFFFFFF
 
 
 class Missing:
-    """Stub for any name in a missing package: it can be imported, subclassed and decorate; a call raises."""
+    """Stub for any name in a missing package. It can be imported, subclassed and used as a decorator; a call raises."""
 
     def __init__(self, name: str, *bases: object) -> None:
         self._name = name
@@ -45,7 +45,7 @@ class Missing:
     def __call__(self, *given: object, **named: object) -> object:
         if len(given) == 1 and callable(given[0]) and not named:
             return given[0]  # as a decorator
-        raise NotImplementedError(f"{self._name} was called, of which there is a stand-in on the CPU")
+        raise NotImplementedError(f"{self._name} was called, which is only a stub on the CPU")
 
     def __getattr__(self, name: str) -> "Missing":
         if name.startswith("__"):
@@ -84,7 +84,7 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 class Cudart:
-    """The CUDA runtime calls that SGLang makes even on a CPU, to pin memory; they do nothing."""
+    """Stubs of the CUDA runtime calls by which SGLang pins memory even on a CPU; they do nothing."""
 
     class cudaError:  # noqa: N801  # CUDA's name
         """Error codes."""
@@ -99,7 +99,7 @@ class Cudart:
 
 
 def install() -> None:
-    """Make SGLang importable in this process. Raises SystemExit: impossible; the message has the fix."""
+    """Make SGLang importable in this process. Raises SystemExit: impossible, with a fix in the message."""
     os.environ["SGLANG_USE_CPU_ENGINE"] = "1"
     sys.meta_path.append(Finder())
     torch.cuda.cudart = Cudart
@@ -107,12 +107,12 @@ def install() -> None:
         _stand_in_for_triton()
         if SEEDED in sys.argv:
             _let_seeds_be_heeded()
-    except Exception as error:  # whatever another torch, or another release, has otherwise
+    except Exception as error:  # another release of torch or SGLang may differ in any way
         raise SystemExit(
-            f"SGLang {_version('sglang')} cannot be started on the CPU with torch {torch.__version__} of "
-            f"{sys.executable}: {type(error).__name__}: {error}. The "
-            f"stand-ins for what it has for GPUs alone were made for {MADE_FOR}; "
-            "`make servers` in a checkout of slime-core builds that in .venv-sglang, and --sglang-python names it"
+            f"SGLang {_version('sglang')} cannot start on the CPU with torch {torch.__version__} of "
+            f"{sys.executable}: {type(error).__name__}: {error}. "
+            f"CPU servers need {MADE_FOR}. "
+            "Run `make servers` in a checkout of slime-core, and set --sglang-python .venv-sglang/bin/python"
         ) from error
 
 
@@ -124,17 +124,17 @@ def _version(package: str) -> str:
 
 
 def _stand_in_for_triton() -> None:
-    """Install SGLang's own stub of triton, made for Apple machines."""
+    """Install SGLang's own stub of triton, which was written for Apple machines."""
     if importlib.util.find_spec("triton") is not None:
         return
     found = importlib.util.find_spec("sglang")
     places = found.submodule_search_locations if found is not None else None
     if not places:
-        raise SystemExit(f"{sys.executable} has no sglang: name another one by [engine.sglang] python")
+        raise SystemExit(f"{sys.executable} has no sglang. Set [engine.sglang] python to a Python that has it")
     stubs = next(path for name in STUBS if (path := Path(places[0], name)).exists())
     spec = importlib.util.spec_from_file_location("_sglang_platform_stubs", stubs)
-    assert spec is not None, "a path that ends in .py"
-    assert spec.loader is not None, "the same"
+    assert spec is not None, "the path ends in .py"
+    assert spec.loader is not None, "the path ends in .py"
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
@@ -151,7 +151,7 @@ def _stand_in_for_triton() -> None:
 
 
 def _let_seeds_be_heeded() -> None:
-    """Allow `--enable-deterministic-inference` without the GPU kernels that it asks for; plain PyTorch needs none."""
+    """Allow `--enable-deterministic-inference` without its GPU kernels, which plain PyTorch does not need."""
     import sglang.srt.batch_invariant_ops as package
     from sglang.srt.arg_groups import choices
     from sglang.srt.layers import sampler
@@ -168,10 +168,10 @@ def _let_seeds_be_heeded() -> None:
 
 
 def drawing_by_id(draw: Callable[..., Any], drawn_with_seed: Callable[..., torch.Tensor]) -> Callable[..., Any]:
-    """SGLang's draw by top-k and top-p, with a seed's noise on ids of tokens, as where neither is asked for.
+    """SGLang's sampler with top-k and top-p, with a seed's noise assigned by token id instead of by rank.
 
-    SGLang adds the noise by rank for the whole batch if one request is greedy or has a top-k or top-p: with a health
-    check in the batch, eight requests of a run drew other tokens than in the run before.
+    If one request of a batch is greedy or has a top-k or top-p, SGLang assigns the noise by rank for the whole batch.
+    With a health check in the batch, eight requests of a run then sampled other tokens than in the run before.
     """
 
     def by_id(
@@ -207,7 +207,7 @@ def drawing_by_id(draw: Callable[..., Any], drawn_with_seed: Callable[..., torch
 def make_rows_independent(enable_bmm: bool = True) -> None:
     """Make matrix products round each row in the same way for any number of rows in the batch.
 
-    Libraries choose a kernel by the number of rows, so that log-probs depend on a server's other requests. SGLang has
+    Libraries choose a kernel by the number of rows, so log-probs would depend on a server's other requests. SGLang has
     batch-invariant kernels for GPUs only.
     """
     _LIBRARY.impl("mm", product, "CPU", allow_override=True)  # type: ignore[no-untyped-call]
@@ -219,7 +219,7 @@ _LIBRARY = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call
 
 
 def product(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-    """`left @ right` of [n, k] and [k, m], always of `ROWS` rows at once."""
+    """`left @ right` of [n, k] and [k, m], computed in blocks of exactly `ROWS` rows."""
     rows, made = left.shape[0], left.new_empty(left.shape[0], right.shape[1])
     for start in range(0, rows, ROWS):
         block = left[start : start + ROWS]
@@ -235,12 +235,12 @@ def product(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
 def sum_and_product(
     term: torch.Tensor, left: torch.Tensor, right: torch.Tensor, *, beta: float = 1, alpha: float = 1
 ) -> torch.Tensor:
-    """`beta * term + alpha * left @ right` by `product`."""
+    """`beta * term + alpha * left @ right`, computed with `product`."""
     return beta * term + alpha * product(left, right)
 
 
 def murmur_hash32(seed: torch.Tensor, positions: torch.Tensor, col_indices: torch.Tensor) -> torch.Tensor:
-    """MurmurHash3 of (seed's low half, its high half, position, column), as SGLang's kernel: [n, m] of int64."""
+    """MurmurHash3 of (seed's low half, seed's high half, position, column), as in SGLang's kernel: [n, m] of int64."""
     wide = seed.view(torch.int64) if seed.dtype == torch.uint64 else seed.to(torch.int64)
     hashed = _mixed(torch.zeros_like(wide), wide & LOW32)
     hashed = _mixed(hashed, (wide >> 32) & LOW32)

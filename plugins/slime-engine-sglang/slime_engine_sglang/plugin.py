@@ -1,4 +1,4 @@
-"""What this package offers: the engine `sglang` and a transport for it. What they build is imported then."""
+"""Entry point: the engine `sglang` and two transports for it. Their modules are imported only when a run uses them."""
 
 from collections.abc import Iterable, Mapping
 from typing import cast
@@ -30,7 +30,7 @@ def slime_engines() -> Iterable[EngineSpec]:
         "sglang",
         _engine,
         SglangSettings,
-        "SGLang servers, started by the run or running already",
+        "SGLang servers, started by the run or already running",
         transports=("shared-buffer", "disk", "distributed", "tensor"),
         bf16=True,
         gives=frozenset(Extra),
@@ -49,12 +49,12 @@ def slime_engines() -> Iterable[EngineSpec]:
 
 @hookimpl
 def slime_transports() -> Iterable[TransportSpec]:
-    """The transports by which the trainer's first rank and the servers meet."""
+    """The transports by which the trainer's first rank sends weights to the servers."""
     yield TransportSpec(
         "distributed",
         Distributed,
         DistributedSettings,
-        "Weights are broadcast to SGLang's servers, by gloo or NCCL",
+        "Broadcasts weights to SGLang servers with gloo or NCCL",
         rendezvous=True,
         brings_receiver=False,
     )
@@ -62,7 +62,7 @@ def slime_transports() -> Iterable[TransportSpec]:
         "tensor",
         Tensor,
         TensorSettings,
-        "SGLang's servers get handles of memory in which weights lie, CPUs' or GPUs'",
+        "Sends SGLang servers on the same machine handles of the weights' memory, on CPU or GPU",
         one_machine=True,
         rendezvous=True,
         brings_receiver=False,

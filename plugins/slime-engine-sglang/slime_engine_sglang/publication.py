@@ -1,12 +1,12 @@
-"""Publications: a published version as a model directory of links.
+"""Publications: makes a model directory of links from a published version.
 
-A version of the core's transports is a safetensors file. With links to the model's other files it makes a
-Hugging Face model directory, from which a server reads the weights; no weight is copied.
+A version of the core's transports is a safetensors file. Together with links to the model's other files it is a
+Hugging Face model directory, from which a server reads the weights. No weight is copied.
 
 Example:
 
     publications = Publications(setup.hf_checkpoint, setup.scratch / "published")
-    source = publications.prepare(channel, 3)       # which `ServedWeights` switches to
+    source = publications.prepare(channel, 3)       # pass it to `ServedWeights.switch`
 """
 
 import asyncio
@@ -30,10 +30,10 @@ WEIGHTS = (".safetensors", ".safetensors.index.json", ".bin", ".bin.index.json",
 class Published:
     """A published version; see `slime_engine_sglang.weights.Source`."""
 
-    folder: Folder  # The model directory that was made for it
-    file: Path  # The transport's file, to which the directory has a link
-    slots: tuple[WeightSlot, ...]  # Slots that the file must hold
-    version: int  # The version of the weights
+    folder: Folder  # The model directory of this version
+    file: Path  # The transport's file; the directory links to it
+    slots: tuple[WeightSlot, ...]  # Weights that the file must contain
+    version: int
     lasts: ClassVar[bool] = True
 
     async def load(self, server: Server, version: str, *, flush: bool) -> None:
@@ -42,7 +42,7 @@ class Published:
 
 
 class Publications:
-    """The directories of the newest versions, inside one folder."""
+    """The model directories of the newest versions, inside one folder."""
 
     def __init__(self, model: Path, folder: Path) -> None:
         self._model, self._folder = model.absolute(), folder.absolute()
@@ -50,11 +50,11 @@ class Publications:
         self._checked: WeightChannel | None = None
 
     def prepare(self, channel: WeightChannel, version: int) -> Published:
-        """Put a received version into a model directory. Raises ModelError: the weights do not match the model."""
+        """Make a model directory of a received version. Raises ModelError: the weights do not match the model."""
         if not isinstance(channel, GivesFiles):
             raise ModelError(
-                f"SGLang reads weights from files, and transport {channel.transport!r} gives none: "
-                "[transport] use = 'shared-buffer', 'disk', 'distributed' or 'tensor' does"
+                f"SGLang cannot receive weights by transport {channel.transport!r}. Set [transport] use to "
+                "'shared-buffer', 'disk', 'distributed' or 'tensor'"
             )
         self.check(channel)
         file = channel.path_of(version)
@@ -75,7 +75,7 @@ class Publications:
             if not each.name.endswith(WEIGHTS):
                 (folder / each.name).symlink_to(each.resolve())
         (folder / "model.safetensors").symlink_to(file.absolute())
-        for old in sorted(self._folder.glob("version_*"))[:-2]:  # the one before stays: it may have to be loaded again
+        for old in sorted(self._folder.glob("version_*"))[:-2]:  # keep the previous version: it may be reloaded
             shutil.rmtree(old, ignore_errors=True)
         return folder
 
@@ -89,8 +89,8 @@ class Publications:
 
 
 def check_slots(slots: Iterable[WeightSlot], own: Mapping[str, tuple[int, ...]], model: Path, *, tied: bool) -> None:
-    """Check that slots match a model's weights (a `tied` head may be missing): SGLang ignores unknown names."""
-    where = f"the weights of the trainer are not those of the engine's model, {model}"
+    """Check that slots match a model's weights (a `tied` head may be missing), since SGLang ignores unknown names."""
+    where = f"the trainer's weights do not match the engine's model {model}"
     free = {HEAD} if tied else set()
     sent = set()
     for slot in slots:
@@ -98,21 +98,23 @@ def check_slots(slots: Iterable[WeightSlot], own: Mapping[str, tuple[int, ...]],
         if slot.name in free - own.keys():
             continue
         if slot.name not in own:
-            raise ModelError(f"{where}: {slot} is not in it; it has {', '.join(sorted(own)[:3])} and others")
+            raise ModelError(f"{where}: the model has no {slot}; it has {', '.join(sorted(own)[:3])} and others")
         if own[slot.name] != slot.shape:
-            raise ModelError(f"{where}: {slot} has the shape {own[slot.name]} there")
+            raise ModelError(f"{where}: {slot} has the shape {own[slot.name]} in the model")
     if missing := sorted(own.keys() - sent - free):
-        raise ModelError(f"{where}: {missing[0]} {own[missing[0]]} is missing; {len(sent)} of {len(own)} are sent")
+        raise ModelError(
+            f"{where}: the trainer sends {len(sent)} of {len(own)} weights, without {missing[0]} {own[missing[0]]}"
+        )
 
 
 def check_file(path: Path, slots: Iterable[WeightSlot], version: int) -> None:
-    """Check that a file holds these slots and, if it names one, the version. Raises ModelError: it does not."""
+    """Check that a file contains these slots and, if it names a version, this version. Raises ModelError otherwise."""
     header = read_header(path)
     metadata = cast(Mapping[str, str], header.get("__metadata__", {}))
     said = str(metadata.get("version", version)).strip()
     if said != str(version):
-        raise ModelError(f"{path} does not hold version {version} of the weights, but {said}")
+        raise ModelError(f"{path} contains version {said} of the weights; expected version {version}")
     found = shapes_in(header)
     for slot in slots:
         if found.get(slot.name) != slot.shape:
-            raise ModelError(f"{path} holds no {slot}: its shape there is {found.get(slot.name)}")
+            raise ModelError(f"{path} does not contain {slot}: the shape there is {found.get(slot.name)}")

@@ -1,7 +1,7 @@
 """Requests: sends a request to the router or server, with retries and a deadline.
 
-A request that the receiver did not accept is sent again. After a router failed, the engine's own server gets the
-request, which shows which of the two failed. The run's engine pool does all other retries, on another engine.
+A request that the server did not accept is sent again. If a router fails, the request goes to the engine's own server,
+which shows whether the router or the server failed. The run's engine pool does all other retries, on another engine.
 
 Example:
 
@@ -34,11 +34,11 @@ from slime_engine_sglang.server import Busy, NotTaken, Server, Table, TooLate
 from slime_engine_sglang.weights import ServedWeights
 
 GENERATE = "/generate"
-SESSION = "X-SMG-Routing-Key"  # Header by which a router keeps the turns of a conversation on one server
+SESSION = "X-SMG-Routing-Key"  # Header by which a router sends all turns of a conversation to one server
 FIRST_S, LONGEST_S = 0.05, 2.0
 """Seconds before a request that was not accepted is sent again: the first pause and the longest."""
-UNHEARD_S, BUSY_S = 1.0, 30.0  # Seconds of all pauses together: where nobody listens, and where there is no room
-MOST_SCORES = 20  # How often a score is asked for that an abort of everything else ended
+UNHEARD_S, BUSY_S = 1.0, 30.0  # Total seconds of pauses: for an unreachable server, and for a full server
+MOST_SCORES = 20  # Maximum number of tries of a scoring request that is aborted together with other requests
 
 
 class Requests:
@@ -55,7 +55,7 @@ class Requests:
         *,
         within_s: float,
     ) -> None:
-        self.facts = facts  # What the server is and can do
+        self.facts = facts
         self._server, self._eos = server, eos_token_ids
         self._calls, self._fleet, self._weights = calls, fleet, weights
         self._within_s = within_s
@@ -71,8 +71,8 @@ class Requests:
             call = server.fetch(GENERATE, self._body(request, rid), within_s=self._within_s, headers=_headers(request))
             try:
                 text = await self._calls.finished(rid, call)
-                # Parse here, one answer at a time: if hundreds of answers arrive at once, parsing them all first would
-                # keep their many objects alive, and the garbage collector would scan them.
+                # Parse here, one response at a time. If hundreds arrive at once, parsing all of them first would keep
+                # their many objects alive, and the garbage collector would scan them.
                 reply = server.read(GENERATE, text)
                 output = server.understood(GENERATE, partial(output_of, reply, request))
             except SlimeError as error:
@@ -84,7 +84,7 @@ class Requests:
         return GenerateOutput((), (), early, self._weights.version)
 
     async def parts(self, request: GenerateRequest) -> AsyncGenerator[GenerateChunk, None]:
-        """Stream the answer in parts; no retry after the first part."""
+        """Stream the response in parts. There is no retry after the first part."""
         check(request, self.facts)
         if shaping_of(request.sampling):
             yield (await self._scored(request)).as_chunk
@@ -110,11 +110,11 @@ class Requests:
         yield GenerateChunk((), (), self._weights.version, early)
 
     async def _scored(self, request: GenerateRequest) -> GenerateOutput:
-        """An answer drawn from a changed distribution, scored afterwards with the model's own log-probs."""
+        """A response sampled from a changed distribution, then scored with the model's own log-probs."""
         sending = Sending(self._calls, direct=True)
         while (early := await self._early(request, sending)) is None:
             rid = self._new_rid()
-            with self._calls.gate.whole():  # both of the same weights
+            with self._calls.gate.whole():  # both requests need the same weights
                 try:
                     reply = await self._ask(self._body(request, rid), rid)
                     output = self._server.understood(GENERATE, partial(output_of, reply, request))
@@ -132,7 +132,7 @@ class Requests:
             if found is not None:
                 return found
             await asyncio.sleep(FIRST_S)
-        raise WorkerError(f"{self._server.title}: aborted {MOST_SCORES} times what nobody had asked it to")
+        raise WorkerError(f"{self._server.title} aborted a scoring request {MOST_SCORES} times")
 
     async def _ask(self, body: Table, rid: str) -> Table:
         try:
@@ -152,7 +152,7 @@ class Requests:
         return router or self._server
 
     async def _early(self, request: GenerateRequest, sending: "Sending") -> FinishReason | None:
-        """Wait for the gate; returns a finish reason if the request ends without being sent."""
+        """Wait for the gate. Returns a finish reason if the request must not be sent."""
         if self._calls.is_held:
             await self._calls.turn()
         if sending.aborts != self._calls.aborts:
@@ -163,7 +163,7 @@ class Requests:
         return None if has_room(request, self.facts) else FinishReason.LENGTH
 
     async def _bear(self, error: SlimeError, rid: str, server: Server, sending: "Sending") -> None:
-        """Return if a request may be sent again, after a pause. Raises SlimeError: it may not."""
+        """Pause, and return if the request may be sent again. Raises SlimeError: it may not."""
         if isinstance(error, TooLate) or server is not self._server:
             self._calls.forget(rid)
         if server is not self._server:
@@ -175,11 +175,11 @@ class Requests:
 
 
 class Sending:
-    """Progress of one request."""
+    """State of the tries of one request."""
 
     def __init__(self, calls: Calls, *, direct: bool = False) -> None:
-        self.aborts = calls.aborts  # How often all had been aborted when it came
-        self.direct = direct  # Whether no router is asked
+        self.aborts = calls.aborts  # Number of `abort_all` calls when the request came
+        self.direct = direct  # Whether to send to the engine's own server, without the router
         self._next_s, self._waited_s = FIRST_S, 0.0
 
     async def pause(self, most_s: float) -> bool:

@@ -1,8 +1,8 @@
-"""Router: the process that requests go through. Fleet: which of a run's servers are behind it.
+"""Router: the process that distributes requests. Fleet: which of a run's servers are behind the router.
 
 A server is added to the router after it has answered a direct request, and removed when its engine closes. Requests go
-through the router while all its servers serve the same weights. Otherwise, and while it restarts, each engine sends to
-its own server.
+through the router while all its servers serve the same weights. Otherwise, and while the router restarts, each engine
+sends requests to its own server.
 
 Example:
 
@@ -40,9 +40,9 @@ from slime_engine_sglang.server import Server, Table
 from slime_engine_sglang.settings import LEAVES_OUT, ROUTER_MODULES, RouterSettings, SglangSettings
 
 ROUTER_HOST = "slime_engine_sglang.host:RouterHost"
-START_S = 60.0  # Seconds in which it must listen, and in which it must have taken a server in
+START_S = 60.0  # Seconds within which a router must listen, and within which it must add a server
 POLL_S = 0.05
-LOOK_S, DEAF_S = 1.0, 5.0  # Seconds between two looks whether it lives, and within which it must answer
+LOOK_S, DEAF_S = 1.0, 5.0  # Seconds between two liveness checks, and within which the router must answer
 DEFAULTS: Mapping[str, JsonValue] = {
     "log_level": "warn",
     "prometheus_host": "127.0.0.1",
@@ -50,11 +50,11 @@ DEFAULTS: Mapping[str, JsonValue] = {
     # No retries or health checks: failed requests go to the engine's own server, and the pool finds dead ones.
     "disable_retries": True,
     "disable_health_check": True,
-}  # What a run's router is told, where nothing else is said
+}  # Default arguments of a run's router
 
 
 class Router:
-    """One router process, restarted whenever it ends."""
+    """One router process. `Fleet` restarts it when it ends."""
 
     def __init__(self, settings: RouterSettings, launcher: Launcher, *, within_s: float) -> None:
         self._settings, self._launcher, self._within_s = settings, launcher, within_s
@@ -63,7 +63,7 @@ class Router:
 
     @property
     def server(self) -> Server:
-        assert self._server is not None, "it was started"
+        assert self._server is not None, "start() has ended"
         return self._server
 
     async def start(self) -> None:
@@ -80,7 +80,7 @@ class Router:
                     if life.done():
                         life.result()
         except TimeoutError:
-            raise WorkerError(f"{server.title} did not listen in {START_S:g} s") from None
+            raise WorkerError(f"{server.title} did not start within {START_S:g} s") from None
         finally:
             life.cancel()
             await asyncio.gather(life, return_exceptions=True)
@@ -102,21 +102,21 @@ class Router:
                 while not (listed := await self._listed(url)) or not listed["is_healthy"]:  # noqa: ASYNC110
                     await asyncio.sleep(POLL_S)
         except TimeoutError:
-            raise WorkerError(f"{self.server.title} has not taken {url} in within {START_S:g} s") from None
+            raise WorkerError(f"{self.server.title} did not add {url} within {START_S:g} s") from None
 
     async def remove(self, url: str) -> None:
-        """Stop routing new requests to a server; running ones continue."""
+        """Stop routing new requests to a server; running requests continue."""
         if listed := await self._listed(url):
             await self.server.ask(f"/workers/{listed['id']}", method="DELETE", within_s=DEAF_S)
 
     async def watch(self) -> None:
-        assert self._group is not None, "it was started"
+        assert self._group is not None, "start() has ended"
         life = asyncio.create_task(self._group.watch())
         try:
             while not life.done():
                 await asyncio.wait([life], timeout=LOOK_S)
                 if not life.done() and not await self.server.listens("/liveness", DEAF_S):
-                    await asyncio.wait([life], timeout=LOOK_S)  # it may have ended
+                    await asyncio.wait([life], timeout=LOOK_S)  # wait whether the process has ended
                     if not life.done():
                         raise WorkerError(f"{self.server.title} does not answer any more")
             life.result()
@@ -136,17 +136,17 @@ class Router:
         return next((each for each in listed if each["url"] == url), None)
 
 
-RESTART_S, LONGEST_RESTART_S = 1.0, 60.0  # Seconds before a router is started again: the first pause, and the longest
+RESTART_S, LONGEST_RESTART_S = 1.0, 60.0  # Seconds before a router is restarted: the first pause and the longest
 
 log = logging.getLogger(__name__)
 _fleets: "WeakKeyDictionary[Launcher, dict[str, Fleet]]" = WeakKeyDictionary()
 
 
 class Fleet:
-    """The servers of one run's engines of one model; without a router it does nothing."""
+    """The servers of a run's engines of one model. Without a router it does nothing."""
 
     def __init__(self, setup: EngineSetup, settings: SglangSettings) -> None:
-        self.gate = Gate()  # Shut while all requests of any of the engines are aborted
+        self.gate = Gate()  # Closed while an engine aborts all its requests
         chosen = settings.router
         self._leaves_out = LEAVES_OUT[chosen.use] if chosen else frozenset[Extra]()
         self._router = Router(chosen, setup.launcher, within_s=settings.request_timeout_s) if chosen else None
@@ -165,7 +165,7 @@ class Fleet:
         return fleets.setdefault(setup.serves, cls(setup, settings))
 
     async def enter(self) -> None:
-        """Register an engine; the first one starts the router. Raises WorkerError: the router could not be started."""
+        """Register an engine. The first engine starts the router. Raises WorkerError: the router could not start."""
         self._users += 1
         async with self._turn:
             if self._router is None or self._mind is not None:
@@ -206,7 +206,7 @@ class Fleet:
         """The router for a request; None: use the engine's own server."""
         if not self._is_up or not self._agree or own not in self._behind or request.want & self._leaves_out:
             return None
-        assert self._router is not None, "it is up"
+        assert self._router is not None, "_is_up"
         return self._router.server
 
     def may_be_at(self, own: Server) -> Sequence[Server]:
@@ -217,9 +217,9 @@ class Fleet:
         try:
             await router.add(server.url)
         except SlimeError as error:
-            log.warning("%s is not put behind the router: %s", server.title, error)
+            log.warning("%s was not added to the router: %s", server.title, error)
             return
-        if server in self._proved:  # it has not left meanwhile
+        if server in self._proved:  # its engine has not closed meanwhile
             self._behind.add(server)
             self._look()
 
@@ -243,7 +243,7 @@ class Fleet:
                 return
             except WorkerError as error:
                 self._is_up = False
-                log.warning("servers are asked without the router until it is back: %s", error)
+                log.warning("requests bypass the router until it is back: %s", error)
             pause_s = RESTART_S
             while not self._is_up:
                 await router.close()
@@ -255,5 +255,5 @@ class Fleet:
                         await router.add(server.url)
                     self._is_up = True
                 except SlimeError as error:
-                    log.warning("the router could not be started again, next in %g s: %s", pause_s, error)
+                    log.warning("the router could not restart, next try in %g s: %s", pause_s, error)
             log.warning("the router is back")

@@ -1,18 +1,18 @@
-"""Server: one SGLang server over HTTP, and its failures as errors; `look_after` finds out when it is dead.
+"""Server: an HTTP client of one SGLang server that raises its failures as errors. `look_after` detects its death.
 
-A refusal (4xx) is a `ModelError` with the server's own sentence; any other failure is a `WorkerError` that names the
-server: `NotTaken` where a retry is harmless, `TooLate` where the server may still work on the request. JSON is parsed
-and written by orjson if installed, with the same result.
+A refusal (4xx) is a `ModelError` with the server's message. Any other failure is a `WorkerError` that names the server:
+`NotTaken` if a retry is safe, `TooLate` if the server may still work on the request. orjson parses and writes JSON if
+it is installed, with the same result.
 
-A server is suspected to be dead when it is unreachable, or silent for a while although it has requests. Only then
-`/health_generate` is called, which generates a token. `ServerHost` watches the processes.
+`look_after` suspects that a server is dead if it is unreachable, or silent for a while although it has requests. Only
+then it calls `/health_generate`, which generates a token. `ServerHost` watches the processes.
 
 Example:
 
     server = Server("http://127.0.0.1:30000")
     info = await server.ask("/server_info")                         # GET
     reply = await server.ask("/generate", {"input_ids": [5, 6]}, within_s=3600.0)       # POST
-    await look_after(server, lambda: calls.busy and not weights.is_switching)       # until it raises WorkerError
+    await look_after(server, lambda: calls.busy and not weights.is_switching)       # runs until it raises WorkerError
     await server.close()
 """
 
@@ -49,14 +49,14 @@ def fast() -> tuple[Encode, Decode]:
     def decode(text: bytes) -> Json:
         try:
             return loads(text)
-        except ValueError:  # NaN, which a server may write, and which the checks of engines name
+        except ValueError:  # a server may write NaN, which orjson refuses; the core's checks of engines report it
             return cast(Json, json.loads(text))
 
     return encode, decode
 
 
 encode, decode = fast() if find_spec("orjson") else (plain, cast(Decode, json.loads))
-"""`encode(content)`, and `decode(text)`, which raises ValueError for what is not JSON."""
+"""`encode(content)`, and `decode(text)`, which raises ValueError if the text is not JSON."""
 
 
 Table: TypeAlias = Mapping[str, Json]
@@ -68,12 +68,12 @@ CONNECT_S = 10.0
 LOOK = aiohttp.ClientTimeout(total=5.0, sock_connect=2.0)
 GENERATES = aiohttp.ClientTimeout(total=25.0, sock_connect=2.0)
 """Timeouts of the liveness check and of `/health_generate`, whose own limit is 20 s."""
-READY = {"/ready": LOOK, "/health_generate": GENERATES}  # What tells whether it takes requests; the first since 0.5.21
+READY = {"/ready": LOOK, "/health_generate": GENERATES}  # Readiness checks with timeouts; `/ready` exists since 0.5.21
 IDLE_S = 2.0
-"""Seconds after which an idle connection is not reused: SGLang closes it after 5, perhaps during a request."""
+"""Seconds after which an idle connection is not reused: SGLang closes it after 5 s, perhaps during a request."""
 LONGEST_SENTENCE = 2_000
 NEVER_SENT = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
-FAILURES = (aiohttp.ClientError, OSError, RuntimeError)  # What a connection may raise; TimeoutError is among them
+FAILURES = (aiohttp.ClientError, OSError, RuntimeError)  # Errors of a connection; TimeoutError is an OSError
 EVENT = b"data: "
 DONE = b"[DONE]"
 HEADERS = {"Content-Type": "application/json"}
@@ -82,38 +82,38 @@ HEADERS = {"Content-Type": "application/json"}
 class ServerState(enum.Enum):
     """State of the server at an address."""
 
-    READY = "takes requests"  # It takes requests
-    NOT_YET = "is not ready"  # It is there and does not take requests: it starts, or is paused
-    CLOSED = "refuses connections: nothing listens there"  # Nobody listens
-    SILENT = "takes connections, and does not answer"  # Somebody listens and does not answer HTTP, or not in time
-    FOREIGN = "answers, and is not an SGLang server"  # It is another kind of server
+    READY = "accepts requests"
+    NOT_YET = "is not ready"  # It is starting or paused
+    CLOSED = "refuses connections: nothing listens there"
+    SILENT = "accepts connections but does not answer"  # No HTTP response, or not in time
+    FOREIGN = "is not an SGLang server"
 
 
 class NotTaken(WorkerError):
-    """A request that was never sent or that the server refused (503); it can be sent again."""
+    """A request that was never sent or that the server refused with status 503; it can be sent again."""
 
 
 class Busy(NotTaken):
-    """A request that was answered with 503: the server is full."""
+    """A request that the server refused with status 503 because it is full."""
 
 
 class TooLate(WorkerError):
-    """A request that was not answered by its deadline; the server may still work on it."""
+    """A request without a response at its deadline; the server may still work on it."""
 
 
 class Server:
-    """A connection pool without bounds: SGLang queues by itself."""
+    """HTTP client of one server, with any number of connections, since SGLang queues requests itself."""
 
     def __init__(self, url: str, title: str = "") -> None:
         """Create a client inside a running loop; `title` names the server in errors: "engine 0 (pid 4711)"."""
         self.url = url
         self.title = f"{title}, {url}" if title else url
-        self.heard = time.monotonic()  # When it last answered anything
+        self.heard = time.monotonic()  # Time of the last response
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=IDLE_S),
             timeout=_limit(None),
             headers=HEADERS,
-            # Off: too slow at hundreds of requests a second.
+            # Cookies are off: too slow at hundreds of requests a second.
             cookie_jar=aiohttp.DummyCookieJar(),
             skip_auto_headers=("Accept", "Accept-Encoding", "User-Agent"),
             auto_decompress=False,
@@ -154,13 +154,13 @@ class Server:
         return text
 
     def read(self, path: str, text: bytes) -> Table:
-        """The JSON object in an answer; empty text gives an empty one. Raises WorkerError: it is something else."""
+        """The JSON object in a response; empty text is an empty object. Raises WorkerError: it is not an object."""
         return {} if text in (b"", b"null") else self._read(path, text)
 
     async def events(
         self, path: str, body: Table, *, within_s: float | None = None, headers: Mapping[str, str] | None = None
     ) -> AsyncGenerator[Table, None]:
-        """POST a body, and yield the newest event of a stream whenever there is one: SGLang's are cumulative."""
+        """POST a body and yield the newest events of the stream. Skips older events, since SGLang's are cumulative."""
         unread, ended = b"", False
         limit = _limit(within_s)
         try:
@@ -179,10 +179,10 @@ class Server:
         except FAILURES as error:
             raise self._broken(path, error, within_s) from error
         if not ended:
-            raise WorkerError(f"{self.title}: the stream of {path} ended before its end")
+            raise WorkerError(f"{self.title}: the stream of {path} ended too early")
 
     async def state(self) -> ServerState:
-        """Whether it accepts requests; a release without `/ready` generates a token for the check."""
+        """Whether the server accepts requests. A release without `/ready` generates a token for the check."""
         for path, limit in READY.items():
             found = await self._status(path, limit)
             if isinstance(found, ServerState):
@@ -192,7 +192,7 @@ class Server:
         return ServerState.FOREIGN
 
     async def answers(self) -> ServerState:
-        """Whether the HTTP process answers, which works even while the server is paused."""
+        """Whether the HTTP process answers, which it also does while the server is paused."""
         found = await self._status("/ready", LOOK)
         return found if isinstance(found, ServerState) else ServerState.READY
 
@@ -200,7 +200,7 @@ class Server:
         return await self._status(path, _limit(within_s)) == 200
 
     async def is_alive(self) -> bool:
-        """Whether the server still generates: it makes a token for this check or for another request."""
+        """Whether the server still generates a token, for this check or for another request."""
         return await self._status("/health_generate", GENERATES) == 200
 
     async def _status(self, path: str, limit: aiohttp.ClientTimeout) -> int | ServerState:
@@ -216,14 +216,14 @@ class Server:
         await self._session.close()
 
     def understood(self, path: str, read: Callable[[], ResultT]) -> ResultT:
-        """Result of parsing an answer. Raises WorkerError: the answer does not have SGLang's format."""
+        """Result of parsing a response. Raises WorkerError: the response does not have SGLang's format."""
         try:
             return read()
         except (KeyError, IndexError, TypeError, ValueError) as error:
             raise self._unlike(path, repr(error)) from error
 
     def _unlike(self, path: str, why: object) -> WorkerError:
-        return WorkerError(f"{self.title}: the answer of {path} is not what SGLang answers: {why}")
+        return WorkerError(f"{self.title}: the response of {path} is not in SGLang's format: {why}")
 
     def _event(self, path: str, event: bytes) -> Table:
         content = self._read(path, event)
@@ -237,7 +237,7 @@ class Server:
         except ValueError as error:
             raise self._unlike(path, f"{error}: {text[:200]!r}") from None
         if not isinstance(content, dict):
-            raise self._unlike(path, f"expected one table, got {text[:200]!r}")
+            raise self._unlike(path, f"expected a JSON object, got {text[:200]!r}")
         return content
 
     def _refused(self, path: str, status: int, text: bytes) -> ModelError | WorkerError:
@@ -245,18 +245,18 @@ class Server:
         if status in REFUSALS:
             return ModelError(f"SGLang refuses {path}: {said} ({self.title})")
         kind = Busy if status == BUSY else WorkerError
-        return kind(f"{self.title}: {path} was answered with status {status}: {said}")
+        return kind(f"{self.title}: {path} returned status {status}: {said}")
 
     def _broken(self, path: str, error: Exception, within_s: float | None) -> WorkerError:
-        told = f"{self.title}: no answer to {path}"
+        text = f"{self.title}: no response to {path}"
         if isinstance(error, NEVER_SENT):
-            return NotTaken(f"{told}: {type(error).__name__}: {error}")
+            return NotTaken(f"{text}: {type(error).__name__}: {error}")
         if isinstance(error, TimeoutError) and within_s is not None:
-            return TooLate(f"{told} within {within_s:g} s")
-        return WorkerError(f"{told}: {type(error).__name__}: {error}")
+            return TooLate(f"{text} within {within_s:g} s")
+        return WorkerError(f"{text}: {type(error).__name__}: {error}")
 
 
-_url = functools.lru_cache(maxsize=256)(URL)  # Read once: hundreds of requests a second would pay for it
+_url = functools.lru_cache(maxsize=256)(URL)  # Parse each URL once: there are hundreds of requests a second
 
 
 @functools.cache
@@ -265,12 +265,12 @@ def _limit(within_s: float | None) -> aiohttp.ClientTimeout:
 
 
 def _sentence(text: bytes) -> str:
-    """Message in an error's body: `error`, `message` or `detail`, possibly nested; else the whole body."""
+    """Message in an error's body: `error`, `message` or `detail`, possibly nested; otherwise the whole body."""
     plain = text.decode(errors="replace").strip()[:LONGEST_SENTENCE]
     try:
         found: Json = decode(text)
     except ValueError:
-        return plain or "(nothing)"
+        return plain or "(empty response)"
     while isinstance(found, dict):
         inner = next((found[key] for key in ("error", "message", "detail") if found.get(key)), None)
         if inner is None:
@@ -286,13 +286,13 @@ def _status_in(content: Table) -> int:
     return code if isinstance(code, int) else REFUSALS[0]
 
 
-LOOK_S = 1.0  # Seconds between two looks
-UNREACHED = 3  # Looks in a row without an answer that make it suspected
-SILENCE_S = 30.0  # Seconds without an answer, while something is asked, that do
+LOOK_S = 1.0  # Seconds between two checks
+UNREACHED = 3  # Failed checks in a row after which a server is suspected
+SILENCE_S = 30.0  # Seconds without a response, while requests are running, after which a server is suspected
 
 
 async def look_after(server: Server, is_asked: Callable[[], bool], silence_s: float = SILENCE_S) -> None:
-    """Poll the server until it is dead, then raise WorkerError; `is_asked` says whether requests are under way."""
+    """Poll the server until it is dead, then raise WorkerError. `is_asked` returns whether requests are running."""
     unreached, since = 0, time.monotonic()
     while True:
         await asyncio.sleep(LOOK_S)
@@ -304,6 +304,6 @@ async def look_after(server: Server, is_asked: Callable[[], bool], silence_s: fl
         if unreached < UNREACHED and silent_s < silence_s:
             continue
         if not await server.is_alive():
-            how = state.value if unreached else f"has answered nothing for {silent_s:.0f} s"
-            raise WorkerError(f"{server.title} {how}, and does not answer /health_generate: it is given up")
+            how = state.value if unreached else f"has sent no response for {silent_s:.0f} s"
+            raise WorkerError(f"{server.title} {how}, and does not answer /health_generate. It counts as dead")
         unreached, since = 0, time.monotonic()

@@ -2,10 +2,10 @@
 
 Example:
 
-    check_use(settings, EngineUse(model, config, engines=2))        # or a ConfigError that says what to type
+    check_use(settings, EngineUse(model, config, engines=2))        # or a ConfigError with a suggested fix
     server_command(settings, setup)     # ["/opt/sglang/bin/python", "-m", "sglang.launch_server", "--model-path", ...]
 
-Host and port are added where the server is started: its place is known there.
+`host.Host` adds host and port, which are known only on the server's machine.
 """
 
 import shutil
@@ -32,19 +32,19 @@ from slime_engine_sglang.settings import (
 )
 
 HOW_TO_GET = (
-    "`make servers` in a checkout of slime-core builds .venv-sglang for CPUs; with GPUs, "
-    f"`pip install -e . -e './plugins/slime-engine-sglang[server]'`, or sglang=={NEWEST} alone, in an environment "
-    "of its own; [engine.sglang] python, or --sglang-python, names the Python that has it"
+    "For CPUs, run `make servers` in a checkout of slime-core, which builds .venv-sglang. For GPUs, run "
+    f"`pip install -e . -e './plugins/slime-engine-sglang[server]'` or `pip install sglang=={NEWEST}` in a separate "
+    "environment. Then set [engine.sglang] python, or --sglang-python, to the Python that has it"
 )
 
 
 def check_use(settings: SglangSettings, use: EngineUse) -> None:
-    """Check that servers can be started, or are listed in `urls`. Raises ConfigError: they cannot, or are not."""
+    """Check that servers can start, or that `urls` lists enough of them. Raises ConfigError otherwise."""
     if Extra.PROMPT_LOG_PROBS in use.want and use.sampling.temperature not in SCORED_AT:
         raise ConfigError(
-            f"rollout_temperature = {use.sampling.temperature:g}: SGLang tells log-probs of a text at temperature 1 "
-            "and 0 alone, and a teacher is asked at that of its samples; give rollout_temperature = 1, or "
-            "opd_teacher_load"
+            f"rollout_temperature = {use.sampling.temperature:g}: SGLang returns log-probs of a text only at "
+            "temperature 1 and 0, and a teacher scores at the temperature of its samples. Set rollout_temperature = 1, "
+            "or use opd_teacher_load"
         )
     if settings.router is not None:
         check_router(settings.router)
@@ -56,58 +56,56 @@ def check_use(settings: SglangSettings, use: EngineUse) -> None:
     _check_drafts(settings)
     if settings.deterministic and use.sampling.min_p:
         raise ConfigError(
-            f"rollout_min_p = {use.sampling.min_p:g} with [engine.sglang] deterministic = true: SGLang draws with "
-            "seeds without min-p alone, and its server would end; leave one of them out, or use rollout_top_p"
+            f"rollout_min_p = {use.sampling.min_p:g} with [engine.sglang] deterministic = true: SGLang cannot combine "
+            "min-p with seeds, and its server would crash. Remove one of the two, or use rollout_top_p"
         )
 
 
 def explain(settings: SglangSettings) -> str:
-    """One sentence about the servers."""
+    """One sentence about the servers, for `slime plan`."""
     if settings.urls:
-        return "servers that run already: " + ", ".join(settings.urls)
+        return "servers already running: " + ", ".join(settings.urls)
     layout = layout_of(settings)
     release = installed_version(settings.python)
     where = f"on {layout.gpus} GPU{'s' * (layout.gpus > 1)}" if layout.gpus else "on the CPU"
     if layout.replicas > 1:
         where += f", dp_size {layout.replicas}"
     if not settings.deterministic:
-        return f"SGLang {release} {where}; what it draws differs from run to run: deterministic = true heeds the seeds"
-    cache = (
-        "" if layout.gpus else ", and keeps no cache of prefixes (radix cache), which SGLang has for GPUs alone then"
-    )
-    return f"SGLang {release} {where}; it draws with the run's seeds, slower{cache}"
+        return f"SGLang {release} {where}; samples differ from run to run (deterministic = true uses the run's seeds)"
+    cache = "" if layout.gpus else ", and without a prefix cache (radix cache), which then works only on GPUs"
+    return f"SGLang {release} {where}; it samples with the run's seeds, slower{cache}"
 
 
 def check_count(settings: SglangSettings, engines: int) -> None:
     """Check that `urls` lists one server for each engine. Raises ConfigError: more or fewer."""
     if len(settings.urls) != engines:
         raise ConfigError(
-            f"[engine.sglang] urls names {len(settings.urls)} servers, and the run has {engines} engines: give as "
-            f"many, or rollout_num_engines = {len(settings.urls)}"
+            f"[engine.sglang] urls lists {len(settings.urls)} servers, and the run has {engines} engines. List one "
+            f"server per engine, or set rollout_num_engines = {len(settings.urls)}"
         )
 
 
 def check_python(python: Path | None) -> None:
     """Check that a Python exists and has a supported SGLang. Raises ConfigError: it does not."""
     if python is not None and shutil.which(python) is None:
-        raise ConfigError(f"there is no {python} to start SGLang's servers with: {HOW_TO_GET}")
+        raise ConfigError(f"[engine.sglang] python = {str(python)!r} does not exist. {HOW_TO_GET}")
     where = f"in {python or sys.executable}"
     try:
         version = installed_version(python)
         if version is None:
-            raise ConfigError(f"there is no SGLang {where}: {HOW_TO_GET}")
+            raise ConfigError(f"SGLang is not installed {where}. {HOW_TO_GET}")
         check_version(version, where)
     except ValueError as error:
         raise ConfigError(str(error)) from None
 
 
 def check_router(settings: RouterSettings) -> None:
-    """Check that a router is installed and accepts its arguments. Raises ConfigError: missing, or unknown ones."""
+    """Check that a router is installed and accepts its arguments. Raises ConfigError otherwise."""
     use, table = settings.use, "[engine.sglang.router]"
     try:
         arguments = router_arguments(use, settings.python)
     except ValueError as error:
-        raise ConfigError(f"{table} use = {use!r}: {error}; or python names another Python that has it") from None
+        raise ConfigError(f"{table} use = {use!r}: {error}, or set python to a Python that has it") from None
     free = {each.name for each in arguments} - ROUTER_OWN_ARGUMENTS
     lists = f"`{settings.python or sys.executable} -m {ROUTER_MODULES[use]} --help` lists them"
     problems = [
@@ -136,7 +134,7 @@ def _check_split(layout: Layout, use: EngineUse) -> None:
         fits = [str(rest * each) for each in range(1, heads + 1) if heads % each == 0]
         raise ConfigError(
             f"[engine.sglang] gpus = {layout.gpus}: the model in {use.hf_checkpoint} has {heads} attention heads, "
-            f"which cannot be split over {size} GPUs; give one of {', '.join(fits)}"
+            f"which cannot be split over {size} GPUs. Set gpus to one of {', '.join(fits)}"
         )
 
 
@@ -144,13 +142,13 @@ def _check_drafts(settings: SglangSettings) -> None:
     algorithm = settings.server.get("speculative_algorithm") or settings.server.get("speculative_algo")
     if algorithm and not settings.gpus:
         raise ConfigError(
-            f"[engine.sglang.server] speculative_algorithm = {algorithm!r} with gpus = 0: on a CPU SGLang {NEWEST} "
-            "takes the likeliest token wherever it verifies drafts, at any temperature, which is not a draw of the "
-            "policy's; leave it out, or give gpus"
+            f"[engine.sglang.server] speculative_algorithm = {algorithm!r} with gpus = 0: on a CPU, SGLang {NEWEST} "
+            "verifies drafts with the likeliest token at any temperature, instead of sampling from the policy. Remove "
+            "speculative_algorithm, or set gpus"
         )
 
 
-ON_CPU = Path(__file__).with_name("on_cpu.py")  # What is run instead of `sglang.launch_server` where there is no GPU
+ON_CPU = Path(__file__).with_name("on_cpu.py")  # Script that replaces `sglang.launch_server` without GPUs
 
 ALWAYS: Mapping[str, JsonValue] = {"skip_server_warmup": True, "log_level": "warning", "log_level_http": "error"}
 CPU: Mapping[str, JsonValue] = {
@@ -161,8 +159,8 @@ CPU: Mapping[str, JsonValue] = {
     "disable_overlap_schedule": True,
     "max_total_tokens": 65536,
     "max_running_requests": 64,
-    "sleep_on_idle": True,  # else a scheduler without requests takes a whole core, of those that train
-}  # What SGLang does without the kernels of its CUDA build; `max_*` are bounds of its memory
+    "sleep_on_idle": True,  # else an idle scheduler uses a whole core, which training needs
+}  # Arguments for SGLang without the kernels of its CUDA build; `max_*` limit its memory
 
 
 def server_command(settings: SglangSettings, setup: EngineSetup) -> list[str]:
@@ -178,8 +176,8 @@ def server_command(settings: SglangSettings, setup: EngineSetup) -> list[str]:
     arguments["enable_return_routed_experts"] = wants_experts and is_mixture(setup.hf_checkpoint)
     if settings.gpus:
         arguments["tp_size"] = layout_of(settings).tp_size
-        arguments["enable_memory_saver"] = setup.offloads  # else nothing of it can be given up
+        arguments["enable_memory_saver"] = setup.offloads  # needed to release GPU memory
     if settings.gpus and settings.deterministic:
-        arguments["sampling_backend"] = "pytorch"  # the only one that heeds seeds
+        arguments["sampling_backend"] = "pytorch"  # the only backend that uses seeds
     given = arguments | settings.server
     return [python, *entry, *command_line(server_arguments(settings.python), given)]

@@ -1,8 +1,8 @@
-"""Settings of the engine `sglang`: which servers, how they are started, and how one shares out its GPUs.
+"""Settings of the engine `sglang`: which servers to use, how to start them, and how to split a model over GPUs.
 
 Example:
 
-    layout_of(SglangSettings(gpus=8, server={"dp_size": 2})).tp_size        # 4: two replicas, each split over four
+    layout_of(SglangSettings(gpus=8, server={"dp_size": 2})).tp_size        # 4: two replicas, each on four GPUs
 """
 
 import shutil
@@ -17,7 +17,7 @@ from slime_core.errors import ConfigError
 from slime_core.roles import Extra, Needs, Settings
 
 ROUTER_OWN_ARGUMENTS = frozenset({"host", "port", "worker_urls", "policy", "prometheus_port"})
-"""Arguments of a router that follow from the run, or from another setting."""
+"""Arguments of a router that follow from the run or from other settings."""
 
 ROUTER_MODULES = {"smg": "smg.launch_router", "sglang-router": "sglang_router.launch_router"}
 """Module of each router package that starts the router."""
@@ -29,20 +29,20 @@ class RouterSettings(Settings):
     """`[engine.sglang.router]`."""
 
     use: Literal["smg", "sglang-router"] = Field(
-        "smg", description="Which router; sglang-router leaves routed_experts and top_p_tokens out of requests."
+        "smg", description="Router package. sglang-router removes routed_experts and top_p_tokens from requests."
     )
     python: Path | None = Field(
-        None, description="Python that has the router, with which it is started; by default the one of the run."
+        None, description="Python in which the router is installed. Default: the Python of the run."
     )
-    policy: str = Field("cache_aware", min_length=1, description="How it chooses a server.")
+    policy: str = Field("cache_aware", min_length=1, description="The router's load-balancing policy.")
     args: dict[str, JsonValue] = Field(
-        {}, description="The router's other arguments by name, as cache_threshold = 0.5; true is a flag alone."
+        {}, description="Other arguments of the router, such as cache_threshold = 0.5; true sets a flag."
     )
 
     @model_validator(mode="before")
     @classmethod
     def _arguments_beside(cls, given: object) -> object:
-        """Accept router arguments next to `policy`, where `--router-cache-threshold` puts them."""
+        """Move router arguments next to `policy` into `args`; `--router-cache-threshold` puts them there."""
         if not isinstance(given, dict):
             return given
         beside = {name: value for name, value in given.items() if name not in cls.model_fields}
@@ -51,7 +51,7 @@ class RouterSettings(Settings):
             return given
         if twice := sorted(name for name in beside if name in args and args[name] != beside[name]):
             raise ValueError(
-                f"{twice[0]} is given as {beside[twice[0]]!r}, and in args as {args[twice[0]]!r}: once, please"
+                f"{twice[0]} is set to {beside[twice[0]]!r}, and in args to {args[twice[0]]!r}. Set it once"
             )
         own = {name: value for name, value in given.items() if name in cls.model_fields}
         return {**own, "args": {**args, **beside}}
@@ -62,18 +62,16 @@ class RouterSettings(Settings):
         named = {name.removeprefix("--").replace("-", "_"): value for name, value in given.items()}
         for name, value in named.items():
             if name in ROUTER_OWN_ARGUMENTS:
-                raise ValueError(f"{name} follows from the run and the other settings, and cannot be given")
+                raise ValueError(f"{name} cannot be set, because it follows from the run and the other settings")
             if isinstance(value, dict):
-                raise ValueError(f"{name} = {value!r}: expected a text, a number, a truth value or a list of them")
+                raise ValueError(f"{name} = {value!r}: expected a string, a number, a boolean or a list of them")
         return named
 
     @field_validator("python")
     @classmethod
     def _is_there(cls, python: Path | None) -> Path | None:
         if python is not None and shutil.which(python) is None:
-            raise ValueError(
-                f"there is no {python} to start the router with: name a Python that has smg or sglang-router"
-            )
+            raise ValueError(f"{python} does not exist. Set it to a Python that has smg or sglang-router")
         return python
 
 
@@ -81,36 +79,34 @@ class SglangSettings(Settings):
     """`[engine.sglang]`."""
 
     python: Path | None = Field(
-        None, description="Python that has SGLang, with which servers are started; by default the one of the run."
+        None, description="Python in which SGLang is installed. Default: the Python of the run."
     )
     gpus: int = Field(
         0,
         ge=0,
         le=4096,
-        description="GPUs of one server, over which it splits the model (tensor parallel, or as dp_size, pp_size and "
-        "attn_dp_size of `server` say); 0: it runs on the CPU.",
+        description="GPUs of each server. The model is split over them with tensor parallelism, or as dp_size, pp_size "
+        "and attn_dp_size in `server` set it. 0: run on the CPU.",
     )
     deterministic: bool = Field(
         False,
-        description="Draw with the run's seeds (enable_deterministic_inference): the same run, the same samples. "
-        "Slower; on CPUs also without SGLang's prefix cache.",
+        description="Sample with the run's seeds (enable_deterministic_inference), so that a repeated run generates "
+        "the same samples. Slower; on CPUs also without SGLang's prefix cache.",
     )
     new_weights: Literal["retract", "in_place", "wait"] = Field(
         "retract",
-        description="What becomes of answers under way when new weights come: they go on with them, their keys and "
-        "values computed anew (retract), or as they are (in_place); or weights wait until all have ended (wait).",
+        description="How running requests get new weights. `retract`: they continue and recompute their KV cache. "
+        "`in_place`: they continue with their old KV cache. `wait`: the weights wait until all requests have ended.",
     )
     server: dict[str, JsonValue] = Field(
-        {}, description="Arguments of the SGLang that is installed, by their names: mem_fraction_static = 0.7."
+        {}, description="Other arguments of the installed SGLang by name, such as mem_fraction_static = 0.7."
     )
     router: RouterSettings | None = Field(
-        None, description="The router that requests go through, where the run has one before its servers."
+        None, description="Router that distributes requests over the servers. Default: no router."
     )
-    request_timeout_s: float = Field(3600.0, gt=0, le=1e7, description="Seconds in which a request must be answered.")
-    start_timeout_s: float = Field(600.0, gt=0, le=1e7, description="Seconds in which a server must be ready.")
-    urls: list[str] = Field(
-        [], description="Servers that run already, one for each engine of the run, and which nobody else uses."
-    )
+    request_timeout_s: float = Field(3600.0, gt=0, le=1e7, description="Seconds that a request may take.")
+    start_timeout_s: float = Field(600.0, gt=0, le=1e7, description="Seconds that a server may take to become ready.")
+    urls: list[str] = Field([], description="Addresses of running servers, one per engine, that no other program uses.")
 
     @field_validator("server")
     @classmethod
@@ -126,7 +122,7 @@ class SglangSettings(Settings):
         for url in urls:
             parts = urlsplit(url)
             if parts.scheme not in ("http", "https") or not parts.netloc:
-                raise ValueError(f"{url!r} is not an address of a server; expected http://HOST:PORT")
+                raise ValueError(f"{url!r} is not the address of a server; expected http://HOST:PORT")
         return [url.rstrip("/") for url in urls]
 
     @model_validator(mode="after")
@@ -134,7 +130,7 @@ class SglangSettings(Settings):
         fields = type(self).model_fields
         for key in ("python", "gpus", "deterministic", "server"):
             if self.urls and getattr(self, key) != fields[key].default:
-                raise ValueError(f"{key} is for servers that the run starts; those of urls run already")
+                raise ValueError(f"{key} has no effect on the servers in urls, which are already running. Remove one")
         return self
 
     @property
@@ -149,12 +145,12 @@ ATTENTIONS = ("attn_dp_size", "attention_data_parallel_size")
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How one server shares out its GPUs."""
+    """How one server splits a model over its GPUs."""
 
-    gpus: int  # All of them; 0: it runs on the CPU
-    replicas: int  # How often the whole model is there (`dp_size`)
-    stages: int  # Into how many its layers are cut (`pp_size`)
-    attentions: int  # How often its attention is there (`attn_dp_size`), where the rest is split further
+    gpus: int  # Number of GPUs; 0: it runs on the CPU
+    replicas: int  # Number of copies of the whole model (`dp_size`)
+    stages: int  # Number of pipeline stages (`pp_size`)
+    attentions: int  # Number of copies of the attention layers (`attn_dp_size`)
 
     @property
     def tp_size(self) -> int:
@@ -166,14 +162,14 @@ class Layout:
 
 
 def layout_of(settings: SglangSettings) -> Layout:
-    """The layout that the settings ask for. Raises ConfigError: the GPUs cannot be shared out so."""
+    """The layout in the settings. Raises ConfigError: the number of GPUs does not fit it."""
     replicas, stages, attentions = (_said(settings, names) for names in (REPLICAS, STAGES, ATTENTIONS))
-    if settings.server.get("enable_dp_attention"):  # as it was said before attn_dp_size
+    if settings.server.get("enable_dp_attention"):  # the form before attn_dp_size
         replicas, attentions = 1, replicas
     if settings.gpus % (parts := replicas * stages * attentions):
         raise ConfigError(
-            f"[engine.sglang] gpus = {settings.gpus} is all GPUs of a server, and cannot be shared out by dp_size, "
-            f"pp_size and attn_dp_size, which make {parts} parts: give a multiple of {parts}"
+            f"[engine.sglang] gpus = {settings.gpus}, the GPUs of one server, cannot be divided by dp_size, pp_size "
+            f"and attn_dp_size, which make {parts} parts. Set gpus to a multiple of {parts}"
         )
     return Layout(settings.gpus, replicas, stages, attentions)
 

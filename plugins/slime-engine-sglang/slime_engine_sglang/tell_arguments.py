@@ -1,7 +1,7 @@
-"""Writes the arguments of SGLang's server, or of a router, as JSON: a script that its Python runs, once a release.
+"""Writes the arguments of SGLang's server or of a router as JSON. The program's own Python runs this script.
 
-It imports neither this package nor slime-core. It reads the program's own parser, so the list includes arguments of
-this build and of its plugins.
+It imports neither this package nor slime-core. It reads the program's argument parser, so the list includes arguments
+of this build and of its plugins.
 
 Example:
 
@@ -19,13 +19,13 @@ PROGRAMS = {
     "sglang": ("sglang.srt.server_args", "ServerArgs"),
     "smg": ("smg.router_args", "RouterArgs"),
     "sglang-router": ("sglang_router.router_args", "RouterArgs"),
-}  # Which module and class have the parser of each
+}  # Module and class of each program's parser
 KINDS = {int: "integer", float: "number", json.loads: "json"}
-JSON_PARSERS = ("json_list_type", "parse_cuda_graph_config_arg")  # What SGLang reads JSON with, besides `json.loads`
+JSON_PARSERS = ("json_list_type", "parse_cuda_graph_config_arg")  # SGLang's functions that parse JSON
 
 
 def main(path: str, program: str) -> None:
-    """Write the arguments to a file, since SGLang prints to stdout."""
+    """Write the arguments to a file, since SGLang's import prints to stdout."""
     if program == "sglang":
         _make_importable()
     module, name = PROGRAMS[program]
@@ -36,7 +36,7 @@ def main(path: str, program: str) -> None:
 
 
 def told_of(action: argparse.Action) -> list[dict[str, object]]:
-    """One entry for each name of an argument, without its `--no-` forms."""
+    """One entry per name of an argument, without its `--no-` forms."""
     names = [each.removeprefix("--").replace("-", "_") for each in action.option_strings if each.startswith("--")]
     negative = {name: f"no_{name}" for name in names if f"no_{name}" in names}
     about: dict[str, object] = {"kind": _kind(action), "help": _help(action)}
@@ -67,7 +67,7 @@ def _help(action: argparse.Action) -> str:
     text = action.help if action.help not in (None, argparse.SUPPRESS) else ""
     try:
         text = text % {"default": action.default, "choices": action.choices, "type": action.type, "prog": "sglang"}
-    except (TypeError, ValueError, KeyError):  # a bare per cent sign
+    except (TypeError, ValueError, KeyError):  # an unescaped percent sign
         text = text.replace("%%", "%")
     return " ".join(text.split())
 
@@ -89,8 +89,8 @@ def _make_importable() -> None:
     if torch.cuda.is_available():
         return
     spec = importlib.util.spec_from_file_location("on_cpu", Path(__file__).with_name("on_cpu.py"))
-    assert spec is not None, "a path that ends in .py"
-    assert spec.loader is not None, "the same"
+    assert spec is not None, "the path ends in .py"
+    assert spec.loader is not None, "the path ends in .py"
     on_cpu = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = on_cpu
     spec.loader.exec_module(on_cpu)

@@ -1,14 +1,14 @@
-"""ServedWeights: switches a server's weights. Occupation: releases its memory.
+"""ServedWeights: switches a server's weights. Occupation: releases a server's memory.
 
-A switch changes all weights or none. SGLang's scheduler crashes if memory is released during a request,
-or twice: both are prevented here.
+A switch changes all weights or none. SGLang's scheduler crashes if memory is released during a request or twice, so
+`Occupation` prevents both.
 
 Example:
 
     weights = ServedWeights(calls, Folder(model), NewWeights.RETRACT)
     await weights.switch(server, publications.prepare(channel, 3), 3)
     weights.version                                 # 3
-    await Occupation(calls, weights).release(server, frozenset({MemoryTag.KV_CACHE}))       # after what is under way
+    await Occupation(calls, weights).release(server, frozenset({MemoryTag.KV_CACHE}))       # waits for running requests
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from slime_core.sample import Json
 from slime_engine_sglang.calls import Calls
 from slime_engine_sglang.server import Server, Table
 
-AS_STARTED = "default"  # What SGLang calls the weights that it was started with
+AS_STARTED = "default"  # SGLang's version name for the weights that a server was started with
 
 
 class Untouched(WorkerError):
@@ -33,22 +33,22 @@ class Untouched(WorkerError):
 
 
 class Stuck(WorkerError):
-    """Loading weights failed, and the server hangs in a collective that cannot end: it must be replaced."""
+    """Loading weights failed, and the server hangs in a collective operation: it must be replaced."""
 
 
 class NewWeights(enum.StrEnum):
     """How new weights affect running requests."""
 
     RETRACT = "retract"
-    """Requests return to the queue, and continue with keys and values recomputed by the new weights."""
-    IN_PLACE = "in_place"  # They go on as they are, with keys and values of the old weights
-    WAIT = "wait"  # They end first
+    """Requests return to the queue, and continue with a KV cache recomputed with the new weights."""
+    IN_PLACE = "in_place"  # Requests continue with the KV cache of the old weights
+    WAIT = "wait"  # The weights wait until all requests have ended
 
 
 class Source(Protocol):
     """Where a server gets weights from."""
 
-    lasts: ClassVar[bool]  # Whether it may be loaded again
+    lasts: ClassVar[bool]  # Whether the source can be loaded again
 
     async def load(self, server: Server, version: str, *, flush: bool) -> None:
         """Load the weights into the server, under a version name; `flush` also empties its cache.
@@ -56,14 +56,14 @@ class Source(Protocol):
         Raises:
             Untouched: loading failed; the previous weights are still served.
             Stuck: loading failed, and the server hangs.
-            ModelError, WorkerError: loading failed, perhaps after some weights had changed.
+            ModelError, WorkerError: loading failed; some weights may have changed.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """A model directory that the server can read; it may be loaded again at any time."""
+    """A model directory that the server can read. It can be loaded again at any time."""
 
     path: Path
     lasts: ClassVar[bool] = True
@@ -74,11 +74,11 @@ class Folder:
 
 
 class ServedWeights:
-    """Which source and version a server has."""
+    """The source and version of the weights on a server."""
 
     def __init__(self, calls: Calls, model: Source, new_weights: NewWeights) -> None:
         self._calls = calls
-        self.mode = new_weights  # What becomes of answers under way
+        self.mode = new_weights
         self._served: tuple[Source, str] = (model, AS_STARTED)
         self._switching = asyncio.Lock()
         self._lost = False
@@ -102,14 +102,14 @@ class ServedWeights:
         return self._served[0].lasts
 
     def marked(self, body: Table) -> Table:
-        """A request's body, marked so that the prefix cache of older weights is not used."""
+        """A request's body with a key that keeps it from using the prefix cache of older weights."""
         return {**body, "extra_key": self._served[1]} if self.mode is NewWeights.IN_PLACE else body
 
     def lose(self) -> None:
         self._lost = True
 
     async def restore(self, server: Server) -> None:
-        """Reload the served weights if they were lost and no others were loaded since."""
+        """Reload the served weights if they are lost."""
         if not self._lost:
             return
         async with self._switching:
@@ -117,7 +117,7 @@ class ServedWeights:
                 await self._load(server, *self._served)
 
     async def switch(self, server: Server, source: Source, version: int) -> None:
-        """Load other weights; after a failure or cancellation, reload the previous ones."""
+        """Load other weights. After a failure or cancellation, reload the previous weights."""
         given_up = asyncio.Event()
         switch = self._calls.behind(self._switched(server, source, str(version), given_up))
         try:
@@ -127,7 +127,7 @@ class ServedWeights:
             raise
 
     async def _switched(self, server: Server, source: Source, version: str, given_up: asyncio.Event) -> None:
-        """Switch while no request runs; on failure restore the previous weights, which SGLang does not do."""
+        """Switch while generation is paused. On failure restore the previous weights, which SGLang does not do."""
         async with self._switching, self._calls.held(), self._paused(server):
             try:
                 await self._load(server, source, version)
@@ -137,7 +137,7 @@ class ServedWeights:
                 try:
                     await self._load(server, *self._served)
                 except SlimeError as worse:
-                    raise WorkerError(f"{error}; nor can what was served be loaded again: {worse}") from error
+                    raise WorkerError(f"{error}; the previous weights cannot be reloaded either: {worse}") from error
                 raise
             if given_up.is_set():
                 await self._load(server, *self._served)
@@ -168,26 +168,26 @@ class ServedWeights:
 
 async def put_right(server: Server) -> None:
     """Resume an external server that a failed engine left paused or in a weight update."""
-    with suppress(SlimeError):  # there is no session, as ever; what is wrong otherwise the next call says
+    with suppress(SlimeError):  # usually no update is open; the next call raises any other error
         await server.ask("/end_weight_update", {})
     await server.ask("/continue_generation", {})
 
 
 class Occupation:
-    """Tracks the memory that one server has released: at first none."""
+    """Tracks the memory that one server has released."""
 
     def __init__(self, calls: Calls, weights: ServedWeights) -> None:
         self._calls, self._weights = calls, weights
         self._out: MemoryTags = frozenset()
 
     async def release(self, server: Server, tags: MemoryTags) -> None:
-        """Release this memory after running requests have ended; keeps weights that could not be reloaded."""
+        """Release this memory after running requests have ended. Keeps weights that could not be reloaded."""
         async with self._calls.held():
             kept = frozenset() if self._weights.can_be_lost else frozenset({MemoryTag.WEIGHTS})
             if not (more := tags - self._out - kept):
                 return
             await self._calls.drained()
-            # Answered requests may still be in the scheduler's batch; a pause makes the scheduler idle.
+            # Finished requests may still be in the scheduler's batch. A pause makes the scheduler idle.
             await server.ask("/pause_generation", {"mode": "retract"})
             try:
                 await server.ask("/release_memory_occupation", {"tags": _names(more)})

@@ -1,4 +1,4 @@
-"""Where there is no torch, what starts a server on the CPU, and the comparison with Hugging Face, are left out.
+"""Without torch, tests that start a server on the CPU or compare with Hugging Face are skipped.
 
 So are the files whose tests all need a server, where none is asked for: to import transformers takes seconds.
 """
@@ -23,6 +23,6 @@ ON_SERVERS = ("*_on_a_server.py", "*_on_servers.py")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Pass over a file of tests that would all be deselected."""
+    """Skip a file of tests that would all be deselected."""
     unwanted = "not server" in config.getoption("markexpr")
     return True if unwanted and any(map(collection_path.match, ON_SERVERS)) else None

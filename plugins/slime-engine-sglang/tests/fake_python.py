@@ -1,13 +1,13 @@
-"""An environment with a release of SGLang, or of a router, as far as can be seen from outside.
+"""A fake environment with a release of SGLang or of a router.
 
-python = python_with(tmp_path, "0.5.23")        # an empty file that may be run, beside its site-packages
+python = python_with(tmp_path, "0.5.23")        # an empty executable file next to site-packages
 """
 
 from pathlib import Path
 
 
 def python_with(folder: Path, version: str | None, program: str = "sglang") -> Path:
-    """Its Python; None: without the program."""
+    """The Python of a fake environment; `version` None: without the program."""
     packages = folder / "lib/python3.11/site-packages"
     packages.mkdir(parents=True, exist_ok=True)
     (folder / "pyvenv.cfg").touch()

@@ -1,4 +1,4 @@
-"""The kit's fake engine as a server's process: SGLang's wire without SGLang, to be killed and stopped.
+"""The kit's fake engine as a process that tests can kill and stop: SGLang's HTTP API without SGLang.
 
 python fake_server.py ... --host 127.0.0.1 --port 30000 [--seconds 0.2]
 """

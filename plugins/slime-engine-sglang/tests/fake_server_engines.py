@@ -1,4 +1,4 @@
-"""The engine on the kit's fake server, for single calls and for the contract of engines.
+"""The engine on the kit's fake server, for single calls and for the engine contract.
 
 async with engine_on_fake_server(tmp_path, Slow(0.1), new_weights="wait") as (engine, server):
     await engine.generate(request)
@@ -18,12 +18,12 @@ from slime_testing.fake_engine import Behaviour, FakeEngine
 
 
 def no_choice(role: str, name: str, **settings: object) -> object:
-    """What a setup makes of other choices: there are none."""
+    """A setup's `make` without other choices."""
     raise LookupError(name)
 
 
 def setup_at(scratch: Path, model: Path | None = None, **more: Any) -> EngineSetup:  # noqa: ANN401
-    """A setup of one engine with all that it needs in a folder; `more` are other fields of it."""
+    """A setup of one engine with its files in a folder; `more` sets other fields."""
     given = {"eos_token_ids": frozenset({0}), "scratch": scratch, **more}
     given.setdefault("launcher", make_launcher(scratch))
     return EngineSetup(no_choice, 0, hf_checkpoint=model or scratch / "model", **given)
@@ -49,7 +49,7 @@ async def engine_on_fake_server(
 async def engine_of(
     scratch: Path, *, model: Path | None = None, count: int = 1, want: frozenset[Extra] = frozenset(), **given: object
 ) -> AsyncIterator[SglangEngine]:
-    """One with these settings that serves a tiny model; at the end it is closed, with all that it has started."""
+    """An engine with these settings that serves a tiny model; at the end its processes are stopped."""
     launcher = make_launcher(scratch / "logs")
     more = {"eos_token_ids": frozenset({2}), "launcher": launcher, "count": count, "want": want}
     setup = setup_at(scratch / "engine", model or write_tiny_model(scratch / "model"), **more)
@@ -62,18 +62,18 @@ async def engine_of(
 
 
 def engine_at(url: str, scratch: Path, **given: object) -> SglangEngine:
-    """An engine of the model in `scratch`, on the server at this address."""
+    """An engine of the model in `scratch` on the server at this address."""
     return SglangEngine(SglangSettings.model_validate({"urls": [url], **given}), setup_at(scratch))
 
 
 async def load(engine: SglangEngine, scratch: Path, version: int) -> None:
-    """Publish a version of the model in `scratch`, and load it."""
+    """Publish a version of the model in `scratch` and load it."""
     channel = await asyncio.to_thread(publish_model, scratch / "model", scratch, version)
     await engine.load_weights(channel, version)
 
 
 class FakeServerContract(EngineContract):
-    """The contract; a fixture of its subclasses starts `server` and says in `settings` where it is."""
+    """The engine contract. A fixture of each subclass starts `server` and sets its address in `settings`."""
 
     __test__ = False
     choice = "slime-engine-sglang/sglang"
@@ -83,7 +83,7 @@ class FakeServerContract(EngineContract):
 
     def make_setup(self, scratch: Path) -> EngineSetup:
         model, launcher = write_tiny_model(scratch / "model"), make_launcher(scratch)
-        config = model / "config.json"  # the fake makes letters, and is asked about them
+        config = model / "config.json"  # the fake server generates ids of letters
         config.write_text(config.read_text("utf-8").replace('"vocab_size": 64', '"vocab_size": 128'), "utf-8")
         return EngineSetup(
             self.make, 1, hf_checkpoint=model, eos_token_ids=frozenset({0}), launcher=launcher, scratch=scratch

@@ -1,6 +1,6 @@
 """The engine on a real server, and log-probs of Hugging Face's model to compare with.
 
-with_real_server(model, tmp_path, use, router={"use": "smg"})        # `await use(engine)`, with a server of its own
+with_real_server(model, tmp_path, use, router={"use": "smg"})        # `await use(engine)` with a new server
 """
 
 import asyncio
@@ -41,7 +41,7 @@ MOE = Qwen3MoeConfig(
 
 @dataclass(frozen=True, slots=True)
 class Files(WeightChannel):
-    """A model directory a version."""
+    """One model directory per version."""
 
     folder: Path
 
@@ -57,7 +57,7 @@ def with_real_server(
     want: frozenset[Extra] = frozenset(),
     **given: object,
 ) -> None:
-    """Start an engine with these settings and a server of its own, use it, and end both."""
+    """Start a server and an engine with these settings, use the engine, and end both."""
 
     async def main() -> None:
         async with engine_of(scratch, model=model, want=want, python=PYTHON, **given) as engine:
@@ -68,13 +68,13 @@ def with_real_server(
 
 
 def channel_of(models: list[Path], folder: Path) -> Files:
-    """A version a model."""
+    """A channel with one version per model."""
     slots = tuple(WeightSlot(name, tuple(each.shape)) for name, each in load_file(models[0] / FILE).items())
     return Files("files", slots, folder)
 
 
 def apart(model: PreTrainedModel, prompt: tuple[int, ...], output: GenerateOutput, temperature: float) -> float:
-    """The largest distance of log-probs from Hugging Face's in fp32."""
+    """The largest difference between log-probs and Hugging Face's in fp32."""
     return float(distances(model, prompt, output, temperature).max())
 
 

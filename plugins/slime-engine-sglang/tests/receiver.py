@@ -1,7 +1,7 @@
-"""A server that takes weights as SGLang does, in a process of its own with torch: sessions, groups and broadcasts.
+"""A server process that receives weights as SGLang does, with torch: sessions, process groups and broadcasts.
 
 python receiver.py      # prints its port; POST /fail {"path": "/update_weights_from_distributed"} makes a call fail
-python receiver.py 0.5.19       # as that release: sessions are since 0.5.21
+python receiver.py 0.5.19       # behaves like this release; sessions exist since 0.5.21
 """
 
 import base64
@@ -45,7 +45,7 @@ def init(body: dict) -> None:
 
 
 def generated(body: dict) -> dict:
-    """One token, of the weights that the server has."""
+    """One token, with the version of the server's weights."""
     meta = {
         "finish_reason": {"type": "length", "length": 1},
         "output_token_logprobs": [[-1.0, 7, None]],
@@ -84,7 +84,7 @@ def update(body: dict) -> None:
 
 
 def fail(path: str) -> None:
-    """From now on this call fails, and what was asked before is forgotten."""
+    """Make this call fail from now on, and forget earlier calls."""
     state.update(fail=path, asked=[])
 
 
@@ -137,7 +137,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         state["asked"] = [*state["asked"], self.path]
         try:
             if state["fail"] == self.path:
-                raise Refused("it was told to fail")
+                raise Refused("this call must fail")
             answer = CALLS[self.path](body)
         except (Refused, RuntimeError, KeyError) as error:
             self._answer(400, {"success": False, "message": f"{error}"})

@@ -1,4 +1,4 @@
-"""Which Python has SGLang, for tests with real servers; and one that runs a stand-in instead.
+"""The Python that has SGLang, for tests with real servers, and a Python that runs a stand-in instead.
 
 from servers import PYTHON, needs_servers, stand_in
 """
@@ -20,24 +20,20 @@ PYTHON = Path(os.environ.get(VARIABLE, ROOT / ".venv-sglang/bin/python"))
 
 
 def needs_servers() -> None:
-    """Skip where there is no SGLang."""
+    """Skip the test if SGLang is not installed."""
     if not PYTHON.exists():
-        pytest.skip(
-            f"no Python with SGLang: {PYTHON} is not there; `make servers` builds one, {VARIABLE} names another"
-        )
+        pytest.skip(f"{PYTHON} does not exist; run `make servers`, or set {VARIABLE} to a Python with SGLang")
 
 
 def stand_in(folder: Path) -> Path:
-    """A Python with an SGLang, which runs the stand-in, whatever it is told to."""
+    """A fake Python with SGLang that runs the stand-in for any command."""
     python = python_with(folder, "0.5.23")
     python.write_text(f'#!/bin/sh\nexec {sys.executable} {STAND_IN} "$@"\n', "utf-8")
     return python
 
 
 def needs_routers() -> Path:
-    """A Python that has smg and sglang-router; skip where there is none."""
+    """A Python that has smg and sglang-router; skips the test if there is none."""
     if not ROUTERS.exists():
-        pytest.skip(
-            f"no Python with routers: {ROUTERS} is not there; {ROUTERS_VARIABLE} names one with smg and sglang-router"
-        )
+        pytest.skip(f"{ROUTERS} does not exist; set {ROUTERS_VARIABLE} to a Python with smg and sglang-router")
     return ROUTERS

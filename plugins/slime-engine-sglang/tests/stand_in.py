@@ -1,4 +1,4 @@
-"""A server's process without SGLang, which speaks as its releases do: for how one is started, watched, asked and ended.
+"""A server process with the HTTP API of SGLang's releases, but without SGLang, for tests of starting and watching it.
 
 python stand_in.py ... --host 127.0.0.1 --port 30000 --model-path DIR [--release 0.5.9] [--fail] [--die]
 """

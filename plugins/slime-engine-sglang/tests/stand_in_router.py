@@ -1,8 +1,8 @@
-"""A router's process without smg or sglang-router, which speaks their wire: by turns, or by the session's key.
+"""A router process with the HTTP API of smg and sglang-router: round-robin, or by the session's key.
 
 python stand_in_router.py ... --host 127.0.0.1 --port 30000 [--fail]
 
-It answers what a router's Python is asked, too: which release it has, and which arguments.
+It also answers the queries to a router's Python: installed releases and arguments.
 """
 
 import argparse

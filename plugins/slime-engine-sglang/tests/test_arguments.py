@@ -1,4 +1,4 @@
-"""Arguments of the installed SGLang: which release, listed here or asked, and what the command line becomes."""
+"""Arguments of the installed SGLang: its release, listed or queried arguments, and the command line."""
 
 import json
 import re
@@ -30,7 +30,7 @@ from slime_testing import write_tiny_model
 from tests.tables import table
 
 ASKED = """#!/bin/sh
-# As `python -P tell_arguments.py FILE`; counts how often it is asked.
+# Like `python -P tell_arguments.py FILE`; logs each query.
 echo asked >> "{log}"
 echo '[{{"name": "brand_new", "kind": "integer", "help": "New.", "default": 3}}]' > "$3"
 """
@@ -47,7 +47,7 @@ def line(python: Path, model: Path, *, offloads: bool = False, **given: object) 
 
 
 def test_shipped_release_is_not_queried(tmp_path: Path) -> None:
-    python = python_with(tmp_path, "0.5.23")  # an empty file: it could not be asked
+    python = python_with(tmp_path, "0.5.23")  # an empty file, which cannot list arguments
     model = server_model({"python": str(python)})
     assert model.model_fields["mem_fraction_static"].annotation is float
     assert "flashinfer" in str(model.model_fields["attention_backend"].annotation)
@@ -71,7 +71,7 @@ def test_server_settings_are_on_the_command_line(tmp_path: Path) -> None:
     server = {"dllm_fdfo": False, "log_level": "info", "disable_overlap_schedule": False, "lora_paths": ["a", "b"]}
     made = line(python, model, server=server)
     assert "--no-dllm-fdfo" in made
-    assert "--disable-overlap-schedule" not in made  # what this package would give otherwise
+    assert "--disable-overlap-schedule" not in made  # this package's default
     assert made[made.index("--log-level") + 1] == "info"
     assert made[made.index("--lora-paths") + 1 :][:2] == ["a", "b"]
 
@@ -96,10 +96,10 @@ def test_gpus_are_divided_as_in_sglang(tmp_path: Path, gpus: int, server: dict[s
 @table(
     "settings, said",
     [
-        ({}, "SGLang 0.5.23 on the CPU; what it draws differs from run to run"),
-        ({"deterministic": True}, "on the CPU; it draws with the run's seeds, slower, and keeps no cache of prefixes"),
-        ({"deterministic": True, "gpus": 1}, "on 1 GPU; it draws with the run's seeds, slower$"),
-        ({"gpus": 4, "server": {"dp_size": 2}}, "on 4 GPUs, dp_size 2; what it draws"),
+        ({}, "SGLang 0.5.23 on the CPU; samples differ from run to run"),
+        ({"deterministic": True}, "on the CPU; it samples with the run's seeds, slower, and without a prefix cache"),
+        ({"deterministic": True, "gpus": 1}, "on 1 GPU; it samples with the run's seeds, slower$"),
+        ({"gpus": 4, "server": {"dp_size": 2}}, "on 4 GPUs, dp_size 2; samples differ"),
     ],
 )
 def test_plan_describes_servers_and_determinism(tmp_path: Path, settings: dict[str, object], said: str) -> None:
@@ -132,10 +132,12 @@ def use(model: Path, engines: int = 1, sampling: SamplingParams | None = None, *
 def test_releases_are_accepted_warned_about_or_refused(tmp_path: Path, version: str) -> None:
     settings = SglangSettings(python=python_with(tmp_path / version, version))
     if version in ("0.4.10.post2", "0.5.8"):
-        with pytest.raises(ConfigError, match=f"SGLang {version} in .* is too old: .* 0.5.9 up to 0.5.23; pip install"):
+        with pytest.raises(
+            ConfigError, match=f"SGLang {version} in .* is too old: .* 0.5.9 to 0.5.23. Run `pip install"
+        ):
             check_use(settings, use(tmp_path))
     elif version in ("0.5.24", "0.6.0rc1"):
-        with pytest.warns(SglangWarning, match=f"SGLang {version} in .* is newer than any"):
+        with pytest.warns(SglangWarning, match=f"SGLang {version} in .* is newer than the releases that were tested"):
             check_use(settings, use(tmp_path))
     else:
         check_use(settings, use(tmp_path))
@@ -145,9 +147,9 @@ def test_unusable_server_settings_are_refused(tmp_path: Path) -> None:
     python = python_with(tmp_path / "with", "0.5.23")
     bare = python_with(tmp_path / "without", None)
     for settings, asked, said in (
-        (SglangSettings(python=tmp_path / "no"), use(tmp_path), "there is no .*/no to start SGLang's servers with"),
-        (SglangSettings(python=bare), use(tmp_path), r"there is no SGLang in .*slime-engine-sglang\[server\]"),
-        (SglangSettings(python=python, gpus=3), use(tmp_path), "4 attention heads, .* over 3 GPUs; .* 1, 2, 4"),
+        (SglangSettings(python=tmp_path / "no"), use(tmp_path), "python = '.*/no' does not exist"),
+        (SglangSettings(python=bare), use(tmp_path), r"SGLang is not installed in .*slime-engine-sglang\[server\]"),
+        (SglangSettings(python=python, gpus=3), use(tmp_path), "4 attention heads, .* over 3 GPUs. .* 1, 2, 4"),
         (
             SglangSettings(python=python, gpus=4),
             use(tmp_path, num_attention_heads=None, text_config={"num_attention_heads": 6}),
@@ -156,24 +158,24 @@ def test_unusable_server_settings_are_refused(tmp_path: Path) -> None:
         (
             SglangSettings(python=python, gpus=6, server={"dp_size": 2}),
             use(tmp_path),
-            "4 attention heads, .* over 3 GPUs; .* 2, 4, 8",
+            "4 attention heads, .* over 3 GPUs. .* 2, 4, 8",
         ),
         (
             SglangSettings(python=python, gpus=6, server={"dp_size": 2, "pp_size": 2}),
             use(tmp_path),
-            "gpus = 6 .* which make 4 parts: give a multiple of 4",
+            "gpus = 6, .* which make 4 parts. Set gpus to a multiple of 4",
         ),
         (
             SglangSettings(python=python, server={"speculative_algorithm": "NGRAM"}),
             use(tmp_path),
-            "speculative_algorithm = 'NGRAM' with gpus = 0: on a CPU SGLang .* the likeliest token",
+            "speculative_algorithm = 'NGRAM' with gpus = 0: on a CPU, SGLang .* the likeliest token",
         ),
         (
             SglangSettings(python=python, deterministic=True),
             use(tmp_path, sampling=SamplingParams(8, min_p=0.1)),
             "rollout_min_p = 0.1 with .* deterministic = true",
         ),
-        (SglangSettings(urls=["http://a:1"]), use(tmp_path, engines=2), "names 1 servers, and the run has 2 engines"),
+        (SglangSettings(urls=["http://a:1"]), use(tmp_path, engines=2), "lists 1 servers, and the run has 2 engines"),
     ):
         with pytest.raises(ConfigError, match=said):
             check_use(settings, asked)
@@ -193,10 +195,10 @@ def test_reading_arguments_imports_no_sglang() -> None:
 def test_shipped_arguments_match_the_release(tmp_path: Path) -> None:
     needs_servers()
     if installed_version(PYTHON) != NEWEST:
-        pytest.skip(f"the servers' environment has {installed_version(PYTHON)}, and what is listed is of {NEWEST}")
+        pytest.skip(f"the servers' environment has {installed_version(PYTHON)}; the shipped list is for {NEWEST}")
 
     def listed(path: Path) -> list[object]:
-        # SGLang writes sets into its help, in another order each time.
+        # SGLang's help contains sets, whose order varies.
         return [{**each, "help": sorted(each["help"])} for each in json.loads(path.read_text("utf-8"))]
 
     told = tmp_path / "told.json"

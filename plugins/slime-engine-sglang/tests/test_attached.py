@@ -1,4 +1,4 @@
-"""Addresses that are not a server of the run's model: each is told apart, and said in one paragraph."""
+"""Refused addresses: other servers, unreachable servers, and servers of another model."""
 
 import asyncio
 import json
@@ -40,7 +40,7 @@ class SaysYes(BaseHTTPRequestHandler):
 
 @contextmanager
 def running(model: Path, tmp_path: Path) -> Iterator[str]:
-    """A server of SGLang's kind, started by hand, which listens."""
+    """A running stand-in of an SGLang server that was started by hand."""
     port = free_port("127.0.0.1")
     command = [sys.executable, STAND_IN, "--host", "127.0.0.1", "--port", str(port), "--model-path", str(model)]
     with subprocess.Popen(command, env={"TMPDIR": str(tmp_path)}) as process:
@@ -74,15 +74,15 @@ async def test_other_http_server_is_refused(tmp_path: Path) -> None:
         url = f"http://127.0.0.1:{server.server_port}"
         said = await refusal(tmp_path, url)
         server.shutdown()
-    assert said.startswith(f"{url} answers, and is not an SGLang server")
-    assert "`python -m sglang.launch_server` has started" in said
+    assert said.startswith(f"{url} is not an SGLang server")
+    assert "servers that `python -m sglang.launch_server` started" in said
 
 
 async def test_unreachable_address_is_refused_soon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine_module, "ATTACH_S", 0.5)
     url = f"http://127.0.0.1:{free_port('127.0.0.1')}"
     said = await refusal(tmp_path, url, WorkerError)
-    assert f"{url} refuses connections: nothing listens there; [engine.sglang] urls names servers that run" in said
+    assert f"{url} refuses connections: nothing listens there. Start the servers in [engine.sglang] urls first" in said
 
 
 async def test_copied_model_directory_is_accepted(tmp_path: Path) -> None:
@@ -94,7 +94,7 @@ async def test_copied_model_directory_is_accepted(tmp_path: Path) -> None:
             await engine.start()
             await engine.load_checkpoint()
             long = GenerateRequest([5] * 250, SamplingParams(100), 0)
-            assert len((await engine.generate(long)).tokens) == 6  # what the server's context of 256 has room for
+            assert len((await engine.generate(long)).tokens) == 6  # limited by the server's context of 256 tokens
 
 
 def of_config(**changes: object) -> Callable[[Path], None]:
@@ -124,8 +124,8 @@ def of_tokenizer(model: Path) -> None:
         (of_config(vocab_size=128), "the vocab_size of {other} is 128, not 64"),
         (of_config(model_type="qwen2"), "the model_type of {other} is qwen2, not "),
         (of_config(num_hidden_layers=9), "the num_hidden_layers of {other} is 9, not "),
-        (of_ends, "it ends a response at [9], which do not end one of the run's"),
-        (of_tokenizer, "its tokenizer, {other}, has other ids for texts"),
+        (of_ends, "it has the additional end tokens [9]"),
+        (of_tokenizer, "its tokenizer {other} has another vocabulary"),
     ],
 )
 async def test_server_of_another_model_is_refused(tmp_path: Path, change: Callable[[Path], None], said: str) -> None:
@@ -133,6 +133,6 @@ async def test_server_of_another_model_is_refused(tmp_path: Path, change: Callab
     change(other)
     with running(other, tmp_path) as url:
         told = await refusal(tmp_path, url)
-    assert f"{url} was started with another model than the run's {tmp_path / 'model'}: " in told
+    assert f"{url} serves another model than the run's {tmp_path / 'model'}: " in told
     assert said.format(other=other) in told
-    assert f"start it with --model-path {tmp_path / 'model'}" in told
+    assert f"Start the server with --model-path {tmp_path / 'model'}" in told

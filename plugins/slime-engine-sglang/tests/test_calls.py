@@ -1,4 +1,4 @@
-"""Calls and gates: what is under way is aborted until it has ended, and nothing begins meanwhile."""
+"""Calls and gates: running requests are aborted until they have ended, and no request starts meanwhile."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -10,7 +10,7 @@ from tests.tables import table
 
 
 class Deaf:
-    """A server that leaves the first aborts of each request aside, as one does that it has not heard of yet."""
+    """A server that ignores the first aborts of each request, as SGLang does before the request has arrived."""
 
     def __init__(self, deaf: int) -> None:
         self.left = deaf
@@ -29,7 +29,7 @@ class Deaf:
 
 
 class Failing(Deaf):
-    """One that does not answer those aborts either."""
+    """A server that does not answer these aborts either."""
 
     async def abort(self, rid: str | None) -> None:
         await super().abort(rid)

@@ -1,4 +1,4 @@
-"""The transports `distributed` and `tensor`: rank 0 and two servers in processes, one of which fails at any step."""
+"""The transports `distributed` and `tensor`: rank 0 and two server processes, one of which fails at any step."""
 
 import asyncio
 import hashlib
@@ -40,7 +40,7 @@ KINDS = sorted(UPDATE)
 
 @pytest.fixture(scope="module")
 def all_urls() -> Iterator[list[str]]:
-    """Two servers, and one of a release without sessions."""
+    """Addresses of two servers and of a server of a release without sessions."""
     releases = ("0.5.23", "0.5.23", "0.5.19")
     servers = [subprocess.Popen([sys.executable, str(RECEIVER), each], stdout=subprocess.PIPE) for each in releases]
     try:
@@ -54,7 +54,7 @@ def all_urls() -> Iterator[list[str]]:
 
 @pytest.fixture
 def urls(all_urls: list[str]) -> list[str]:
-    """Two servers, of which nothing was asked."""
+    """Addresses of two servers without recorded calls."""
     for url in all_urls:
         fail(url, "")
     return all_urls[:2]
@@ -79,7 +79,7 @@ def fail(url: str, path: str) -> None:
 
 
 class Run:
-    """Rank 0 in a thread, and an engine a server, as a run has them."""
+    """Rank 0 in a thread, and one engine per server, as in a run."""
 
     channel: CollectiveChannel
     sender: WeightSender
@@ -104,7 +104,7 @@ class Run:
     async def publish(
         self, version: int, engines: list[SglangEngine] | None = None, weights: dict[str, torch.Tensor] | None = None
     ) -> list[object]:
-        """What the sender and each engine came to: None where they did."""
+        """Errors of the sender and of each engine; None for success."""
         loading = engines or self.engines
         buckets = iter((weights or self.weights(version)).items())
         sending = asyncio.to_thread(self.sender.send, version, buckets, [self.numbers[each] for each in loading])
@@ -127,7 +127,7 @@ async def running(folder: Path, urls: list[str], kind: str = "distributed", **gi
 
 
 async def serves(engine: SglangEngine) -> int:
-    """The version that it answers with."""
+    """The weight version of an engine's response."""
     return (await engine.generate(GenerateRequest([5], SamplingParams(1), 0))).weight_version
 
 
@@ -149,7 +149,7 @@ async def test_all_servers_receive_each_version(tmp_path: Path, urls: list[str],
         asked = told(urls[0])["asked"]
         assert asked.count(JOIN) == (kind == "distributed")
         assert asked.count(UPDATE[kind]) > 3 * 3
-        # One that comes late is sent the version alone, and all are together again for the next one.
+        # A late engine receives the version alone; the next version goes to all engines again.
         assert await run.publish(2, engines[1:]) == [None] * 2
         assert await run.publish(3) == [None] * 3
         assert [told(url)["sums"] == sums(run.weights(3)) for url in urls] == [True, True]
@@ -181,14 +181,14 @@ async def test_server_failing_during_weights_needs_them_again(
     async with running(tmp_path, urls, kind) as run:
         fail(urls[1], step)
         sent, good, bad = await run.publish(0)
-        assert sent is None  # what became of it is the engines' to say
+        assert sent is None  # the engines report the failure
         assert isinstance(bad, WorkerError)
-        if step == END:  # its weights are all there, but it has not put them to use
+        if step == END:  # it received all weights but has not switched to them
             assert good is None
         else:
             assert isinstance(good, Stuck if step == JOIN else WorkerError)
         fail(urls[1], "")
-        for number in [1] if step == END else [0, 1]:  # as the run does with engines that it has replaced
+        for number in [1] if step == END else [0, 1]:  # as the run does for replaced engines
             again = run.engine(number)
             await again.start()
             assert await run.publish(0, [again]) == [None] * 2
@@ -216,9 +216,9 @@ async def test_partial_weights_of_a_failed_trainer_are_not_served(tmp_path: Path
 
         assert await run.publish(0) == [None] * 2
         await fails(0)
-        assert await serves(engine) == 0  # nothing had come
+        assert await serves(engine) == 0  # no weights were sent
         await fails(12)
-        with pytest.raises(WorkerError, match="version 0 of the weights was sent, and nobody keeps it"):
+        with pytest.raises(WorkerError, match="version 0 of the weights was sent once and cannot be loaded again"):
             await serves(engine)
         assert await run.publish(2) == [None] * 2
 
@@ -245,9 +245,9 @@ def test_memory_handles_need_a_loopback_server(tmp_path: Path) -> None:
     for url in ("http://127.0.0.1:30000", "http://localhost:30000", "http://[::1]:30000"):
         channel.check(url, 1)
     for url in ("http://10.0.0.7:30000", "http://gpu-7:30000"):
-        with pytest.raises(ModelError, match=rf"loopback alone, not to {url}"):
+        with pytest.raises(ModelError, match=rf"loopback, not for {url}"):
             channel.check(url, 1)
-    with pytest.raises(ModelError, match="runs with dp_size 2, and SGLang takes weights from files alone then"):
+    with pytest.raises(ModelError, match="runs with dp_size 2, and SGLang then loads weights only from files"):
         channel.check("http://localhost:30000", 2)
 
 

@@ -1,4 +1,4 @@
-"""Arguments of installed software: what each takes, and how a command line has it again."""
+"""Arguments of installed software: their values, and the command line made of them."""
 
 from typing import cast
 
@@ -62,7 +62,7 @@ def test_values_become_a_command_line(values: dict[str, Json], line: str) -> Non
         ({"bits": 5}, "should be 4 or 8"),
         ({"names": [True]}, "should be a valid string"),
         ({"metrics": "perhaps"}, "should be a valid boolean"),
-        ({"port": 1}, "it follows from the launcher, and cannot be given"),
+        ({"port": 1}, "this argument cannot be set, because it follows from the launcher"),
         ({"shares": 1}, "Extra inputs are not permitted"),
     ],
 )

@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.server, pytest.mark.timeout(600)]
 
 
 class BehindRouter(FakeServerContract):
-    """One engine, whose requests go through a router from its first answer on."""
+    """One engine whose requests go through a router after its first response."""
 
     use: ClassVar[str]
 

@@ -1,4 +1,4 @@
-"""The engine against the contract kit, on the kit's fake server: all of SGLang's wire and none of its weights."""
+"""The engine against the contract kit on the kit's fake server, which has SGLang's HTTP API but no weights."""
 
 from collections.abc import Iterator
 

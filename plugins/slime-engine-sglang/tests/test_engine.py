@@ -1,4 +1,4 @@
-"""What the engine asks of a server and makes of its answers, with the kit's fake one."""
+"""Requests of the engine and its handling of responses, with the kit's fake server."""
 
 import asyncio
 from collections.abc import Mapping
@@ -46,11 +46,11 @@ async def taken(engine: SglangEngine) -> None:
         ),
         (
             {"sampling": SamplingParams(8, repetition_penalty=1.2, presence_penalty=0.5), "num_generated": 2},
-            "presence_penalty, repetition_penalty for a response that was interrupted",
+            "presence_penalty, repetition_penalty for an interrupted response",
         ),
         ({"sampling": SamplingParams(8, min_p=0.1)}, "min_p with deterministic = true"),
-        ({"sampling": SamplingParams(8, stop=("x",)), "num_generated": 2}, "stop for a response that was interrupted"),
-        ({"prompt": (5, 64)}, "ids outside of the model's, 0 to 63"),
+        ({"sampling": SamplingParams(8, stop=("x",)), "num_generated": 2}, "stop for an interrupted response"),
+        ({"prompt": (5, 64)}, "ids outside the model's vocabulary, 0 to 63"),
         ({"prompt": ()}, "a prompt without tokens"),
         ({"media": {"image": ["cat.png"]}}, "media"),
         (
@@ -59,7 +59,7 @@ async def taken(engine: SglangEngine) -> None:
         ),
         (
             {"sampling": SamplingParams(8, top_k=5000), "want": frozenset({Extra.TOP_P_TOKENS})},
-            "top_p_tokens for a top_k of at most 4096",
+            "top_p_tokens only for a top_k or a vocabulary of at most 4096",
         ),
     ],
 )
@@ -95,7 +95,7 @@ async def test_request_body_uses_sglang_names(tmp_path: Path) -> None:
     }
 
 
-async def test_shaped_draws_are_scored_by_a_second_call(tmp_path: Path) -> None:
+async def test_shaped_samples_are_scored_by_a_second_call(tmp_path: Path) -> None:
     sampling = SamplingParams(6, frequency_penalty=0.5, min_new_tokens=5, logit_bias={6: 2.0}, ignore_eos=True)
     asked = replace(PLAIN, prompt=(5, 6, 6), sampling=sampling, num_generated=2)
     async with engine_on_fake_server(tmp_path) as (engine, server):
@@ -129,7 +129,7 @@ def test_scored_ids_must_match_the_response() -> None:
     found = scored(output, reply(0, 7))
     assert found is not None
     assert found.log_probs == [-0.5, -0.5]
-    with pytest.raises(ValueError, match="that are not the 2 of the response"):
+    with pytest.raises(ValueError, match="that differ from the response's 2"):
         scored(output, reply(63, 8))
 
 
@@ -169,7 +169,7 @@ async def test_request_timeout_aborts_the_request(tmp_path: Path) -> None:
 
     async with engine_on_fake_server(tmp_path, Slow(30.0), request_timeout_s=0.3) as (engine, server):
         for number, asked in enumerate((engine.generate(PLAIN), taken(engine)), 1):
-            with pytest.raises(WorkerError, match=r"no answer to /generate within 0.3 s"):
+            with pytest.raises(WorkerError, match=r"no response to /generate within 0.3 s"):
                 await asked
             async with asyncio.timeout(30):
                 while len(aborted()) < number:  # noqa: ASYNC110  # nothing tells when
@@ -196,19 +196,19 @@ async def test_cancelled_weight_update_restores_the_version(tmp_path: Path) -> N
 @table(
     "behaviour, kind, said",
     [
-        (FailThenOk(500), WorkerError, "/generate was answered with status 500"),
+        (FailThenOk(500), WorkerError, "/generate returned status 500"),
         (
             FailThenOk(400),
             ModelError,
             "SGLang refuses /generate: the fake engine's script lets this generation fail",
         ),
         (FailThenOk(429), ModelError, "SGLang refuses /generate: "),
-        (FailThenOk(502), WorkerError, "/generate was answered with status 502"),
-        (Disconnect(), WorkerError, "no answer to /generate"),
-        (Malformed(Flaw.BROKEN_JSON), WorkerError, "is not what SGLang answers"),
-        (Malformed(Flaw.SHORT_LOG_PROBS), WorkerError, "is not what SGLang answers"),
+        (FailThenOk(502), WorkerError, "/generate returned status 502"),
+        (Disconnect(), WorkerError, "no response to /generate"),
+        (Malformed(Flaw.BROKEN_JSON), WorkerError, "is not in SGLang's format"),
+        (Malformed(Flaw.SHORT_LOG_PROBS), WorkerError, "is not in SGLang's format"),
         (Malformed(Flaw.TRUNCATED), WorkerError, "/generate"),
-        (StaleVersion("default"), WorkerError, "is not what SGLang answers"),
+        (StaleVersion("default"), WorkerError, "is not in SGLang's format"),
     ],
 )
 @table("streamed", [False, True])

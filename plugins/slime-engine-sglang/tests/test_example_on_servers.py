@@ -19,7 +19,7 @@ SMALL = {"num-rollout": 3, "rollout-batch-size": 4, "n-samples-per-prompt": 4, "
 
 
 def trained(folder: Path, name: str, example: str = "sglang") -> tuple[bytes, list[object], list[str]]:
-    """Its last weights, its metrics but for those of the machine, and its samples."""
+    """A run's last weights, its samples, and its metrics except the machine's."""
     run = folder / name
     given = {
         "save": run,

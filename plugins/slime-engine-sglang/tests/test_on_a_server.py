@@ -1,4 +1,4 @@
-"""What the kit does not ask of a real server: log-probs as Hugging Face's, experts, the death of a part of it."""
+"""Checks on a real server that the kit does not have: Hugging Face's log-probs, experts, death of a process."""
 
 import asyncio
 import os
@@ -28,17 +28,17 @@ def _servers() -> None:
 
 
 async def check_stops(engine: SglangEngine) -> None:
-    """A text ends a response with the token that completes it, and the token stays."""
+    """A stop text ends a response with the token that completes it; the response keeps the token."""
     greedy = SamplingParams(32, temperature=0.0, ignore_eos=True)
     free = list((await engine.generate(GenerateRequest(PROMPT, greedy, 0))).tokens)
-    stop = next(token for token in free if token >= 10)  # of two digits: its text begins no other token's
+    stop = next(token for token in free if token >= 10)  # a text of two digits is no prefix of another token's text
     output = await engine.generate(GenerateRequest(PROMPT, replace(greedy, stop=(f"t{stop}",)), 0))
     assert (list(output.tokens), output.finish) == (free[: free.index(stop) + 1], FinishReason.STOP)
     assert output.matched == f"t{stop}"
 
 
 async def check_changed_draws(engine: SglangEngine, hf: PreTrainedModel) -> None:
-    """Whatever changes the draw, the log-probs are the model's own."""
+    """The log-probs are the model's own, although the settings change the sampling distribution."""
     plain = SamplingParams(24, ignore_eos=True)
     for changes in (
         {"logit_bias": {20: 3.0, 30: -100.0}},

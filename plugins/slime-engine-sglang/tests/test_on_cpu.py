@@ -1,4 +1,4 @@
-"""The start of a server on a CPU where it cannot be: one sentence, and the process ends."""
+"""Server starts on a CPU, and failed starts that end with one sentence."""
 
 import subprocess
 import sys
@@ -12,7 +12,7 @@ from tests.tables import table
 
 @pytest.fixture
 def packages(tmp_path: Path) -> Path:
-    """A folder with an SGLang of which only what is needed to start is there."""
+    """A folder with a minimal fake SGLang that can start."""
     package = tmp_path / "sglang"
     package.mkdir()
     (package / "__init__.py").touch()
@@ -49,13 +49,13 @@ def test_incompatible_torch_is_named(packages: Path) -> None:
     ran = start(packages)
     assert (ran.returncode, ran.stdout) == (1, "")
     last = ran.stderr.strip().splitlines()[-1]
-    assert "SGLang 0.5.23 cannot be started on the CPU with torch " in last
+    assert "SGLang 0.5.23 cannot start on the CPU with torch " in last
     assert "AttributeError: torch has no such thing" in last
-    assert "were made for SGLang 0.5.23 with torch 2.13; `make servers`" in last
+    assert "CPU servers need SGLang 0.5.23 with torch 2.13. Run `make servers`" in last
     assert "Traceback" not in ran.stderr
 
 
 def test_python_without_sglang_is_refused(tmp_path: Path) -> None:
     ran = start(tmp_path)
     assert ran.returncode == 1
-    assert "has no sglang: name another one by [engine.sglang] python" in ran.stderr
+    assert "has no sglang. Set [engine.sglang] python" in ran.stderr

@@ -1,4 +1,4 @@
-"""A server as a process of the run: how it starts, how its end is known, and that it leaves nothing."""
+"""A server as a process of the run: its start, detection of its end, and cleanup."""
 
 import asyncio
 import os

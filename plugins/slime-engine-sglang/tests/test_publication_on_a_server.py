@@ -1,4 +1,4 @@
-"""New weights on a real server: that they are those that were sent, what goes on with them, and memory given up."""
+"""New weights on a real server: the sent values are served, requests continue with them, and memory is released."""
 
 import asyncio
 from contextlib import aclosing
@@ -54,18 +54,18 @@ def test_weights_update_in_place_and_survive_memory_release(tmp_path: Path) -> N
         assert [version for _, version in output.versions] == [0, 1]
         assert before + after == len(output.tokens) == 240
         assert float(distances(hfs[0], PROMPT, output, 1.0)[:before].max()) < 1e-5
-        # Keys and values of what was there are the old ones: the log-probs are neither's, but of real numbers.
+        # The KV cache of earlier tokens has the old weights, so the log-probs match neither model; they are finite.
         assert 1e-4 < float(distances(hfs[1], PROMPT, output, 1.0)[before:].max()) < 5
         later = await engine.generate(REQUEST)
         assert later.versions == ((240, 1),)
-        assert apart(hfs[1], PROMPT, later, 1.0) < 1e-5  # the same prompt, and nothing of it from the cache
+        assert apart(hfs[1], PROMPT, later, 1.0) < 1e-5  # the same prompt, without cached parts
         await check_memory(engine, later)
 
     with_real_server(models[0], tmp_path, use, new_weights="in_place")
 
 
 async def check_memory(engine: SglangEngine, before: GenerateOutput) -> None:
-    """Given up amid nothing and amid an answer, twice, in parts and as one; what is served is what was."""
+    """Releases memory while idle and during a response, twice, in parts and at once. The served weights stay equal."""
     greedy = await engine.generate(GREEDY)
     running = asyncio.create_task(engine.generate(REQUEST))
     await asyncio.sleep(0.1)

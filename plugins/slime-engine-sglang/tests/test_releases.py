@@ -1,4 +1,4 @@
-"""Releases of SGLang on the wire: what the engine does without, where an older one has it not."""
+"""The engine with older releases of SGLang, which lack some features."""
 
 from pathlib import Path
 
@@ -25,7 +25,7 @@ async def test_every_release_reports_weight_versions(tmp_path: Path, release: st
             assert output.extras is not None
             assert output.extras.spec_info == SpecInfo(3, 4, 2, 4)
         asked = (await engine.server.ask("/server_info"))["asked"]
-        # Before 0.5.19 nobody tells which tokens of an answer that goes on were made by which: those end first.
+        # Before 0.5.19 SGLang does not list the weight version of each token, so running requests must end first.
         assert ("/pause_generation" in asked) == (release in ("0.5.19", "0.5.23"))
 
 
@@ -34,7 +34,7 @@ async def test_missing_feature_of_a_release_is_refused(tmp_path: Path) -> None:
         await engine.start()
         await engine.load_weights(publish_model(tmp_path / "model", tmp_path, 0), 0)
         request = GenerateRequest([5], SamplingParams(4, top_k=4), 0, want=frozenset({Extra.TOP_P_TOKENS}))
-        with pytest.raises(ModelError, match=r"cannot give top_p_tokens: its server is SGLang 0.5.9"):
+        with pytest.raises(ModelError, match=r"cannot return top_p_tokens: its server's SGLang 0.5.9"):
             await engine.generate(request)
 
 

@@ -1,4 +1,4 @@
-"""A mixture of experts in whole runs: the experts that a server's routers chose are those that Megatron trains."""
+"""A mixture of experts in whole runs: Megatron trains the experts that the server's routers chose."""
 
 import json
 import subprocess
@@ -20,7 +20,7 @@ RUN = Path(__file__).with_name("replay_on_a_server.toml").read_text("utf-8")
 
 
 def write_model(folder: Path) -> None:
-    """Of weights so large that a token goes elsewhere with other experts."""
+    """A model with weights so large that other experts change the next token."""
     write_tiny_model(folder)
     torch.manual_seed(0)
     changes = {"num_hidden_layers": LAYERS, "num_experts": EXPERTS, "initializer_range": 0.2}
@@ -28,7 +28,7 @@ def write_model(folder: Path) -> None:
 
 
 def trained(folder: Path, name: str, *flags: str) -> list[dict[str, float]]:
-    """What a run measures of each rollout."""
+    """The metrics of each rollout of a run."""
     command = [sys.executable, "-m", "slime_core", "train", str(folder / "run.toml"), "--save", str(folder / name)]
     ran = subprocess.run([*command, *flags], capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
@@ -48,7 +48,7 @@ def test_routing_replay_trains_the_served_experts(tmp_path: Path) -> None:
     assert max(row[APART] for row in exact) < 1e-6
     assert max(row[f"{APART}_max"] for row in exact) < 1e-5
 
-    # A server in bf16 chooses other experts than a trainer in fp32 now and then.
+    # A server in bf16 sometimes chooses other experts than a trainer in fp32.
     with_replay = trained(tmp_path, "with", "--sglang-dtype", "bfloat16")
     same_samples = ("--load-debug-rollout-data", str(tmp_path / "with"), "--no-use-rollout-routing-replay")
     without = trained(tmp_path, "without", *same_samples)

@@ -1,4 +1,4 @@
-"""Engines behind a router: who is asked what, and what becomes of requests when servers or the router fail.
+"""Engines behind a router: routing of requests, and failures of servers or of the router.
 
 The router is a stand-in that speaks the wire of smg and sglang-router; test_routers.py has the real ones.
 """
@@ -35,7 +35,7 @@ LIMITS = Limits(silence_s=60.0, restart_s=30.0, probe_s=30.0, load_s=30.0)
 
 @pytest.fixture
 def python(tmp_path: Path) -> Path:
-    """A Python that runs the stand-in, whatever it is told to."""
+    """A Python that runs the fake server for any command."""
     path = tmp_path / "python"
     path.write_text(f'#!/bin/sh\nexec {sys.executable} {STAND_IN} "$@"\n', "utf-8")
     path.chmod(0o755)
@@ -43,7 +43,7 @@ def python(tmp_path: Path) -> Path:
 
 
 class Run:
-    """Servers, and what makes engines before them."""
+    """Servers and a factory of engines that use them."""
 
     def __init__(self, scratch: Path, servers: Sequence[FakeEngine], launcher: Launcher, router: object) -> None:
         self.scratch, self.servers, self.launcher = scratch, servers, launcher
@@ -63,7 +63,7 @@ class Run:
         return self.made[number]
 
     def answers(self) -> list[int]:
-        """Of each server, how many answers of more than a probe's one token it gave."""
+        """Number of responses of each server, without a probe's responses of one token."""
         return [
             sum(each.ended is Ended.ANSWERED and len(each.tokens) != 1 for each in server.generations)
             for server in self.servers
@@ -71,7 +71,7 @@ class Run:
 
     @property
     def router(self) -> Server | None:
-        """The router, while requests go to it."""
+        """The router, if requests go to it."""
         engine = self.made[0]
         return engine.fleet.router_for(engine.server, PLAIN)
 
@@ -81,7 +81,7 @@ class Run:
         return router and int(router.title.partition("pid ")[2].partition(")")[0])
 
     async def listed(self, server: FakeEngine) -> bool:
-        """Whether the router deals to a server."""
+        """Whether the router lists a server."""
         assert self.router is not None
         return server.url in [each["url"] for each in (await self.router.ask("/workers"))["workers"]]  # type: ignore[index,union-attr]
 
@@ -89,7 +89,7 @@ class Run:
         await pool.load_weights(await asyncio.to_thread(publish_model, self.model, self.scratch, version), version)
 
     async def joined(self, pool: EnginePool) -> None:
-        """Until all servers are behind the router."""
+        """Wait until all servers are behind the router."""
         engine = self.made[0]
         while len(engine.fleet.may_be_at(engine.server)) < len(self.servers):
             await asyncio.gather(*(pool.generate(PLAIN) for _ in self.servers))
@@ -117,7 +117,7 @@ async def behind_a_router(
 async def test_router_balances_and_servers_are_controlled_directly(tmp_path: Path, python: Path) -> None:
     async with behind_a_router(tmp_path, (), (), python=str(python)) as (run, pool):
         before = run.answers()
-        for _ in range(10):  # one by one the pool would ask its first engine alone
+        for _ in range(10):  # for single requests the pool uses only its first engine
             await pool.generate(PLAIN)
         assert [after - was for after, was in zip(run.answers(), before, strict=True)] == [5, 5]
         await run.published(pool, 1)
@@ -156,7 +156,7 @@ async def test_failed_router_requests_go_to_the_own_server(tmp_path: Path, pytho
 
     fails = [Answer()] * 100 + [FailThenOk(500, times=1)]
     async with behind_a_router(tmp_path, (), fails, python=str(python)) as (run, pool):
-        assert failed(run) == 0  # joining took fewer answers than the script has good ones
+        assert failed(run) == 0  # joining used fewer responses than the script's successful ones
         while not failed(run):
             outputs = await asyncio.gather(*(pool.generate(PLAIN) for _ in range(4)))
             assert [len(each.tokens) for each in outputs] == [8] * 4
@@ -218,7 +218,7 @@ def test_extras_dropped_by_a_router_are_withheld() -> None:
 
 
 def test_run_controlled_arguments_are_refused() -> None:
-    with pytest.raises(ValueError, match="port follows from the run"):
+    with pytest.raises(ValueError, match="port cannot be set, because it follows from the run"):
         SglangSettings.model_validate({"urls": ["http://a:1"], "router": {"args": {"--port": 3}}})
-    with pytest.raises(ValueError, match="there is no /nowhere/python to start the router with"):
+    with pytest.raises(ValueError, match="/nowhere/python does not exist"):
         SglangSettings.model_validate({"urls": ["http://a:1"], "router": {"python": "/nowhere/python"}})

@@ -1,4 +1,4 @@
-"""Arguments of the installed router: asked in its Python, refused before anything starts, and its command line."""
+"""Arguments of the installed router: queried in its Python, checked before the start, and its command line."""
 
 import json
 import subprocess
@@ -20,7 +20,7 @@ from tests.tables import table
 
 ROUTERS = {"smg": "1.13.0", "sglang-router": "0.3.2"}
 SAYS = """#!/bin/sh
-# As `python -P tell_arguments.py FILE smg`; counts how often it is asked.
+# Like `python -P tell_arguments.py FILE smg`; logs each query.
 echo "$4" >> "{log}"
 cp "{told}" "$3"
 """
@@ -39,7 +39,7 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def python(tmp_path: Path) -> Path:
-    """One with smg, which tells what is in TOLD."""
+    """A fake Python with smg that lists the arguments in TOLD."""
     python = python_with(tmp_path / "routers", "1.13.9", program="smg")
     (tmp_path / "told.json").write_text(json.dumps(TOLD), "utf-8")
     python.write_text(SAYS.format(log=tmp_path / "log", told=tmp_path / "told.json"), "utf-8")
@@ -58,15 +58,17 @@ def test_router_arguments_are_queried_once(tmp_path: Path, python: Path) -> None
 
 
 def test_missing_router_package_is_refused(tmp_path: Path, python: Path) -> None:
-    with pytest.raises(ConfigError, match=r"there is no sglang-router in .*: `.* -m pip install sglang-router`; or"):
+    with pytest.raises(
+        ConfigError, match=r"sglang-router is not installed in .*\. Run `.* -m pip install sglang-router`, or"
+    ):
         check_router(settings_of(python, use="sglang-router"))
-    with pytest.raises(ConfigError, match=f"there is no smg in {sys.executable}"):
+    with pytest.raises(ConfigError, match=f"smg is not installed in {sys.executable}"):
         check_router(RouterSettings())
 
 
 def test_shipped_router_releases_are_not_queried(tmp_path: Path) -> None:
     for program, version in ROUTERS.items():
-        python = python_with(tmp_path / program, version, program=program.replace("-", "_"))  # it could not be asked
+        python = python_with(tmp_path / program, version, program=program.replace("-", "_"))  # cannot list them
         check_router(settings_of(python, use=program, args={"cache_threshold": 0.4}))
         known = router_arguments(program, python)
         assert {"cache_threshold", "retry_max_retries", *ROUTER_OWN_ARGUMENTS} <= {each.name for each in known}
@@ -84,7 +86,7 @@ def test_shipped_router_arguments_match_the_releases(tmp_path: Path, use: str) -
 
 
 def planned(folder: Path, *flags: object, **keys: str) -> int:
-    """`slime plan` of a run with SGLang as the engine, with these flags and keys of the run file."""
+    """Exit code of `slime plan` for a run with the engine sglang, these flags, and these keys in the run file."""
     model, sglang = folder / "model", folder / "servers"
     if not model.exists():
         write_tiny_model(model)
@@ -126,13 +128,13 @@ def test_slime_router_flags_map_to_settings(tmp_path: Path, python: Path, capsys
             ["--router-cache-treshold", "0.5"],
             "args.cache_treshold: smg has no such argument. Did you mean 'cache_threshold'?",
         ),
-        (["--router-prometheus-port", "5"], "prometheus_port follows from the run and the other settings"),
+        (["--router-prometheus-port", "5"], "prometheus_port cannot be set, because it follows from the run"),
         (["--router-cache-threshold", "much"], "args.cache_threshold = 'much': input should be a valid number"),
         (["--router-policy", "cleverly"], "policy = 'cleverly': input should be 'cache_aware' or 'random'"),
         (["--engine", "local", "--router-policy", "random"], "router_policy has no effect here: it is a setting of"),
         (
             ["--router-cache-threshold", "0.5", "--engine.sglang.router.args.cache_threshold", "0.6"],
-            "cache_threshold is given as 0.5, and in args as 0.6",
+            "cache_threshold is set to 0.5, and in args to 0.6",
         ),
     ],
 )

@@ -1,4 +1,4 @@
-"""The real routers, smg and sglang-router, before fake servers: what they pass on, and how they come back."""
+"""The real routers smg and sglang-router with fake servers: requests that they forward."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What is said to a server, and when one is given up: it has to prove that it generates where that is in doubt."""
+"""Requests to a server, and detection of a dead server: a suspected server must prove that it generates."""
 
 import asyncio
 import json
@@ -20,7 +20,7 @@ Asked = list[str]
 
 
 class Answering(ThreadingHTTPServer):
-    """A server of which only the HTTP process is there; `generates` says what it makes of `/health_generate`."""
+    """A server with only an HTTP process; `generates` is its response to `/health_generate`."""
 
     daemon_threads = True
 
@@ -35,7 +35,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         self.server.asked.append(self.path)
-        # Paused, as for new weights: it says so, and is well.
+        # Paused, as for new weights, and healthy.
         status = {"/ready": 503, "/health_generate": 200 if self.server.generates else 503}[self.path]
         self.send_response(status)
         self.send_header("content-length", "0")
@@ -59,7 +59,7 @@ def served() -> Iterator[Answering]:
 
 
 def looked_after(served: Answering, *, is_asked: bool, until: int = 0, silence_s: float = 0.5) -> None:
-    """Until it is given up, or was asked whether it generates so often."""
+    """Wait until the server counts as dead, or until it has been checked so often."""
 
     async def main() -> None:
         server = Server(f"http://127.0.0.1:{served.server_port}", "engine")
@@ -86,7 +86,7 @@ def test_silent_server_that_generates_is_kept(served: Answering) -> None:
 
 def test_silent_server_that_does_not_generate_is_replaced(served: Answering) -> None:
     served.generates = False
-    with pytest.raises(WorkerError, match=r"engine, http.* has answered nothing for \d+ s, and does not answer "):
+    with pytest.raises(WorkerError, match=r"engine, http.* has sent no response for \d+ s, and does not answer "):
         looked_after(served, is_asked=True)
 
 

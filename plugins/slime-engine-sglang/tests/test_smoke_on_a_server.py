@@ -1,4 +1,4 @@
-"""One real server, from its start to its end: what `.ci/run` has of SGLang itself; `make sglang` has the rest."""
+"""One real server from start to end: the only test of `.ci/run` with SGLang itself; `make sglang` runs the others."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""How weights come to a server, and what becomes of one that fails at any step, with the kit's fake one."""
+"""Weight updates, and failures at any step of them, with the kit's fake server."""
 
 import asyncio
 from dataclasses import replace
@@ -24,7 +24,7 @@ BOTH = frozenset({MemoryTag.WEIGHTS, MemoryTag.KV_CACHE})
 
 
 class Between:
-    """A server whose answers to some calls are others; what it was asked to do is kept."""
+    """A server that changes the responses of some calls and records all calls."""
 
     def __init__(self, engine: SglangEngine, answers: dict[str, Table | Exception]) -> None:
         self._ask, self.answers = engine.server.ask, answers
@@ -84,9 +84,13 @@ async def test_failed_update_restores_the_served_weights(tmp_path: Path, new_wei
 async def test_overwritten_weights_are_not_restored(tmp_path: Path) -> None:
     async with engine_on_fake_server(tmp_path) as (engine, _):
         Between(engine, {LOAD: ModelError("no room")})
-        await asyncio.to_thread(publish_model, tmp_path / "model", tmp_path, 1)  # which this engine was not told of
-        with pytest.raises(WorkerError, match=r"no room.*nor can what was served be loaded.*not hold version 0"):
-            await load(engine, tmp_path, 2)  # in the file that held version 0
+        await asyncio.to_thread(
+            publish_model, tmp_path / "model", tmp_path, 1
+        )  # this engine does not know this version
+        with pytest.raises(
+            WorkerError, match=r"no room.*the previous weights cannot be reloaded either.*expected version 0"
+        ):
+            await load(engine, tmp_path, 2)  # overwrites the file of version 0
 
 
 # --- memory

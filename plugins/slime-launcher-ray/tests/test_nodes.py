@@ -98,7 +98,7 @@ def test_node_without_the_shared_folder_is_named(
         with pytest.raises(WorkerError, match="cannot be written on") as told:
             other.run(other.launcher.start(spec(size=1, needs=Needs(custom={"apart": 1.0}))))
         assert why in str(told.value)
-        assert f"the run's folder {folder} " in str(told.value)
+        assert f"the run folder {folder} " in str(told.value)
         other.run(other.launcher.close())
         other.loop.close()
         assert list(folder.iterdir()) == []

@@ -1,1 +1,1 @@
-"""Publishing weights over a process group that the fleet and the receiving servers share."""
+"""Sends weights from the trainer's first rank to servers, by broadcasts or memory handles."""

@@ -1,7 +1,7 @@
-"""BroadcastSender: rank 0's end of transport `distributed`: broadcasts each bucket to all servers at once.
+"""BroadcastSender: rank 0's side of transport `distributed`. It broadcasts each bucket to all servers at once.
 
-The process group holds the servers that joined, and is kept while the same ones join. A server that fails during a
-broadcast breaks the group for all.
+The process group consists of the servers that joined. It is reused while the same servers join. A server that fails
+during a broadcast breaks the group for all.
 """
 
 import itertools
@@ -21,7 +21,7 @@ from slime_engine_sglang.collective.messages import DONE, Bucket, Join
 from slime_engine_sglang.collective.sender import Broken, CollectiveSender, Peer, Views
 from slime_engine_sglang.collective.transports import DistributedChannel
 
-LOOK_S = 0.002  # Seconds between two looks whether a broadcast is over, and whether all who take part are there
+LOOK_S = 0.002  # Seconds between two checks whether a broadcast has ended and whether all servers are connected
 
 
 class BroadcastSender(CollectiveSender):
@@ -42,7 +42,7 @@ class BroadcastSender(CollectiveSender):
         super().close()
 
     def begin(self, peers: Sequence[Peer]) -> None:
-        """Create a process group with these servers in this order, or keep the current one if it matches."""
+        """Create a process group with these servers in this order, or reuse the current group if it matches."""
         members = tuple((peer.hello.server, peer.hello.ranks) for peer in peers)
         if self._group is not None and members == self._members:
             return
@@ -52,48 +52,48 @@ class BroadcastSender(CollectiveSender):
         size = 1 + sum(ranks for _, ranks in members)
         name, first = f"slime-{self._listening.getsockname()[1]}-{next(self._numbers)}", 1
         timeout = timedelta(seconds=settings.timeout_s)
-        # Create the store before servers receive its address: they would have to retry the connection.
+        # Create the store before servers receive its address, so that they need not retry the connection.
         store = TCPStore(settings.address, 0, size, is_master=True, wait_for_workers=False, timeout=timeout)
         for peer in peers:
             peer.send_message(Join(settings.address, store.port, first, size, name, settings.backend, left))
             first += peer.hello.ranks
         made: Future[dist.ProcessGroup] = Future()
-        # In a thread: joining hangs if a server fails, and the thread is then abandoned.
+        # In a thread, which is abandoned if a server fails: joining would hang.
         given = (made, size, settings.backend, store, name, timeout)
         joining = threading.Thread(target=_join_group, args=given, daemon=True)
         joining.start()
         while not made.done():
-            _require_all(peers, "as the group was made")
+            _require_all(peers, "while the process group was created")
             joining.join(LOOK_S)
         try:
             self._group, self._name, self._members = made.result(), name, members
         except Exception as error:
-            raise Broken(f"a server did not join the group: {error}") from error
+            raise Broken(f"a server did not join the process group: {error}") from error
         if missing := [peer.hello.engine for peer in peers if not peer.receives(end, DONE)]:
-            raise Broken(f"the server of engine {missing[0]} did not join the group")
+            raise Broken(f"the server of engine {missing[0]} did not join the process group")
 
     def deliver(self, peers: Sequence[Peer], views: Views, bucket: torch.Tensor) -> None:
-        assert self._group is not None, "it was joined"
+        assert self._group is not None, "begin() runs first"
         dtype = str(views[0][1].dtype)[len("torch.") :]
         order = Bucket(self._name, [name for name, _ in views], [list(each.shape) for _, each in views], dtype)
         end = time.monotonic() + self._pace.timeout_s
         if gone := [peer.hello.engine for peer in peers if not peer.send_message(order)]:
-            raise Broken(f"engine {gone[0]} went away")
+            raise Broken(f"engine {gone[0]} disconnected")
         body = bucket[: sum(each.nbytes for _, each in views)]
         work = self._work = dist.broadcast(body, src=0, group=self._group, async_op=True)
-        assert work is not None, "it is asynchronous"
+        assert work is not None, "async_op=True"
         while not work.is_completed():
-            _require_all(peers, "amid a broadcast")
+            _require_all(peers, "during a broadcast")
             if time.monotonic() > end:
-                raise Broken(f"a broadcast was not over in {self._pace.timeout_s:g} s")
+                raise Broken(f"a broadcast did not end within {self._pace.timeout_s:g} s")
             time.sleep(LOOK_S)
         try:
             work.wait()
         except RuntimeError as error:
-            raise Broken(f"a broadcast broke off: {error}") from error
+            raise Broken(f"a broadcast failed: {error}") from error
         self._work = None
         if wrong := [peer.hello.engine for peer in peers if not peer.receives(end, DONE)]:
-            raise Broken(f"the server of engine {wrong[0]} did not take its weights")
+            raise Broken(f"the server of engine {wrong[0]} did not load its weights")
 
     def broke(self) -> None:
         group, self._group, self._members = self._group, None, ()
@@ -123,7 +123,7 @@ def _join_group(
 
 
 def _destroy(group: dist.ProcessGroup, work: dist.Work | None = None) -> None:
-    """Destroy a group after its running work has timed out: while torch waits, it would block all threads."""
+    """Destroy a group after its running work has timed out: earlier, torch would block all threads while it waits."""
     with suppress(RuntimeError):
         if work is not None:
             work.wait()
@@ -133,4 +133,4 @@ def _destroy(group: dist.ProcessGroup, work: dist.Work | None = None) -> None:
 
 def _require_all(peers: Iterable[Peer], when: str) -> None:
     if gone := [peer.hello.engine for peer in peers if peer.is_gone()]:
-        raise Broken(f"engine {gone[0]} went away {when}")
+        raise Broken(f"engine {gone[0]} disconnected {when}")

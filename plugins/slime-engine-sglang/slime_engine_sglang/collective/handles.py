@@ -1,7 +1,7 @@
-"""HandleSender: rank 0's end of `tensor`: servers get handles of a bucket's memory, and copy their parts.
+"""HandleSender: rank 0's side of transport `tensor`. Servers get handles of a bucket's memory and copy their parts.
 
-On CPUs, processes map the memory by name. torch's manager frees it when no process uses it any more, even after a
-crash. A handle counts as one user until it is opened, so each rank of each server gets separate handles.
+On CPUs, processes map the memory by name. torch's manager process frees it when no process uses it any more, even
+after a crash. A handle counts as one user until it is opened, so each rank of each server gets separate handles.
 """
 
 import base64
@@ -21,7 +21,7 @@ from slime_engine_sglang.collective.sender import Broken, CollectiveSender, Peer
 from slime_engine_sglang.collective.transports import TensorChannel
 
 SHARED = "/dev/shm"
-DEVICE_INDEX = 6  # Where a handle of a GPU's memory says on which one it is
+DEVICE_INDEX = 6  # Position of the GPU's index in a handle of GPU memory
 
 
 class HandleSender(CollectiveSender):
@@ -34,9 +34,9 @@ class HandleSender(CollectiveSender):
     def bucket(self, size: int) -> torch.Tensor:
         if self.device == "cpu" and (free := shutil.disk_usage(SHARED).free) < size:
             raise RuntimeError(
-                f"a bucket of {size / 1e6:.0f} MB has no room in {SHARED}, where {free / 1e6:.0f} MB are free: give "
-                "[transport.tensor] a smaller bucket_mb, the container more of it (docker run --shm-size), or leave "
-                "the transport out"
+                f"a bucket of {size / 1e6:.0f} MB does not fit into {SHARED}, which has {free / 1e6:.0f} MB free. Set "
+                "a smaller [transport.tensor] bucket_mb, enlarge the container's shared memory (docker run "
+                "--shm-size), or use another transport"
             )
         bucket = super().bucket(size)
         if not bucket.is_cuda:
@@ -46,18 +46,18 @@ class HandleSender(CollectiveSender):
 
     def deliver(self, peers: Sequence[Peer], views: Views, bucket: torch.Tensor) -> None:
         if bucket.is_cuda:
-            torch.cuda.synchronize()  # what is being copied there, other processes do not wait for
+            torch.cuda.synchronize()  # other processes do not wait for this process's copies
         end = time.monotonic() + self._pace.timeout_s
         for peer in peers:
             if not peer.send_message(Handles([pickled(views) for _ in range(peer.hello.ranks)])):
-                raise Broken(f"engine {peer.hello.engine} went away")
+                raise Broken(f"engine {peer.hello.engine} disconnected")
         if wrong := [peer.hello.engine for peer in peers if not peer.receives(end, DONE)]:
-            raise Broken(f"the server of engine {wrong[0]} did not take its weights")
+            raise Broken(f"the server of engine {wrong[0]} did not load its weights")
 
 
 @contextmanager
 def by_name() -> Iterator[None]:
-    """Share memory by file name inside the block: only a process that has a key could request a file descriptor."""
+    """Share memory by file name inside this block: passing file descriptors needs a key that servers do not have."""
     before = torch.multiprocessing.get_sharing_strategy()  # type: ignore[no-untyped-call]
     torch.multiprocessing.set_sharing_strategy("file_system")  # type: ignore[no-untyped-call]
     try:
@@ -67,7 +67,7 @@ def by_name() -> Iterator[None]:
 
 
 def pickled(views: Views) -> str:
-    """Names and handles, as SGLang reads them."""
+    """Names and handles of weights, pickled in SGLang's format."""
     written = io.BytesIO()
     pickler = ForkingPickler(written)
     pickler.dispatch_table[torch.Tensor] = _reduced
@@ -77,7 +77,7 @@ def pickled(views: Views) -> str:
 
 
 def _reduced(tensor: torch.Tensor) -> tuple[Callable[..., object], tuple[object, ...]]:
-    """As torch does, but a GPU by its own name: processes that see others of them count them otherwise."""
+    """Reduce a tensor as torch does, but with the GPU's UUID: its index differs between processes."""
     rebuild, given = reduce_tensor(tensor)  # type: ignore[no-untyped-call]
     if tensor.is_cuda:
         name = str(torch.cuda.get_device_properties(given[DEVICE_INDEX]).uuid)

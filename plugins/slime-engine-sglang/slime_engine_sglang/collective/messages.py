@@ -1,8 +1,8 @@
-"""Messages between an engine and rank 0 while weights are sent: a JSON object a line, over a connection.
+"""Messages between an engine and rank 0 while weights are sent: one JSON object per line over a TCP connection.
 
-An engine comes with `Hello`, says `READY` when its server can take weights, and answers each order with `DONE`. Rank 0
-orders to join a group (`Join`), to take a bucket that is broadcast (`Bucket`) or whose handles it gives (`Handles`),
-and ends with `END`, or with `{"failed": why}`. A closed connection means that the other end is gone.
+An engine sends `Hello`, then `READY` when its server can receive weights, and `DONE` after each order. Rank 0 orders it
+to join a process group (`Join`), to receive a broadcast bucket (`Bucket`) or to copy a bucket from memory handles
+(`Handles`). Last it sends `END` or `{"failed": why}`. A closed connection means that the other side is gone.
 """
 
 import json
@@ -14,50 +14,50 @@ Message: TypeAlias = dict[str, object]
 READY: Message = {"ready": True}
 DONE: Message = {"done": True}
 END: Message = {"end": True}
-LONGEST = 2**24  # Bytes of a line: the names of a bucket's weights are the longest
+LONGEST = 2**24  # Maximum bytes of a line; the names of a bucket's weights are the longest part
 
 SaidT = TypeVar("SaidT", "Hello", "Join", "Bucket", "Handles")
 
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """An engine introduces itself."""
+    """First message of an engine."""
 
-    secret: str  # The channel's
-    engine: int  # Its number
-    version: int  # What it wants
-    server: str  # The address of its server: a group is of servers
-    ranks: int  # How many the server is split over
+    secret: str  # The channel's secret
+    engine: int  # The engine's number
+    version: int  # The version of the weights that it needs
+    server: str  # The address of its server, which identifies a member of the process group
+    ranks: int  # Number of ranks of the server
 
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    """Join a group; its first member is rank 0, and waits."""
+    """Order to join a process group, in which rank 0 waits."""
 
-    address: str  # Where the group meets
-    port: int  # The same
-    first: int  # Rank of the server's first in the group
-    size: int  # Of the group
-    name: str  # Of the group
-    backend: str  # As torch calls it
-    leave: str  # Name of a group to leave before; empty: none
+    address: str  # Host of the group's rendezvous
+    port: int  # Port of the group's rendezvous
+    first: int  # Rank of the server's first process in the group
+    size: int  # Number of processes in the group
+    name: str  # The group's name
+    backend: str  # torch's name of the backend
+    leave: str  # Name of a group to leave first; empty: none
 
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """Take these weights, of one dtype, as one flat tensor."""
+    """Order to receive these weights, of one dtype, as one flat tensor."""
 
-    group: str  # Name of the group
-    names: Sequence[str]  # In their order
-    shapes: Sequence[Sequence[int]]  # The same
-    dtype: str  # As torch calls it
+    group: str  # Name of the process group
+    names: Sequence[str]  # Names of the weights in their order in the bucket
+    shapes: Sequence[Sequence[int]]  # Their shapes
+    dtype: str  # torch's name of the dtype
 
 
 @dataclass(frozen=True, slots=True)
 class Handles:
-    """Copy these weights from shared memory."""
+    """Order to copy these weights from shared memory."""
 
-    payloads: Sequence[str]  # Names and handles, for each of the server's ranks
+    payloads: Sequence[str]  # Pickled names and handles, one payload for each rank of the server
 
 
 Order: TypeAlias = Hello | Join | Bucket | Handles
@@ -69,7 +69,7 @@ def written(said: Message | Order) -> bytes:
 
 
 def read(line: bytes) -> Message:
-    """The message in a line; empty if there is none, as at the end of a connection."""
+    """The message in a line; empty if there is none, such as at the end of a connection."""
     try:
         found = json.loads(line) if line.endswith(b"\n") else {}
     except ValueError:
@@ -78,7 +78,7 @@ def read(line: bytes) -> Message:
 
 
 def as_a(kind: type[SaidT], message: Message) -> SaidT | None:
-    """The message as this kind; None if it has another form."""
+    """The message as an instance of `kind`; None if it is another message."""
     found = message.get(kind.__name__)
     try:
         return kind(**found) if isinstance(found, dict) else None

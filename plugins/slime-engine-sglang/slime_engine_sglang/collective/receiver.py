@@ -1,4 +1,4 @@
-"""SentVersion: an engine's end of both transports: its server loads weights from rank 0's broadcasts or handles.
+"""SentVersion: an engine's side of both transports. Its server loads weights from rank 0's broadcasts or handles.
 
 Example:
 
@@ -35,7 +35,7 @@ LOOK_S = 0.02
 
 
 class SentVersion:
-    """A version that rank 0 sends; see `slime_engine_sglang.weights.Source`. It can be loaded only once."""
+    """A version that rank 0 sends; implements `slime_engine_sglang.weights.Source`. It can be loaded only once."""
 
     lasts: ClassVar[bool] = False
 
@@ -46,7 +46,7 @@ class SentVersion:
 
     async def load(self, server: Server, version: str, *, flush: bool) -> None:
         if self._taken:
-            raise WorkerError(f"version {version} of the weights was sent, and nobody keeps it")
+            raise WorkerError(f"version {version} of the weights was sent once and cannot be loaded again")
         self._taken = True
         try:
             await self._session(server, "/begin_weight_update")
@@ -63,7 +63,7 @@ class SentVersion:
                 await self._send(DONE)
                 order = await self._receive()
             if not _is_end(order):
-                raise WorkerError(f"version {version} of the weights broke off: {_why(order)}")
+                raise WorkerError(f"version {version} of the weights was not sent completely: {_why(order)}")
         except Stuck:
             raise
         except SlimeError:
@@ -77,10 +77,10 @@ class SentVersion:
             await asyncio.gather(self._receiving, return_exceptions=True)
 
     async def _join(self, server: Server, order: Message) -> Message:
-        """Join a group if the order says so; returns the first order that is of weights."""
+        """Join a process group if the order is `Join`. Returns the first order about weights."""
         if join := as_a(Join, order):
             if join.leave:
-                with suppress(SlimeError):  # a server that has been started since was never in it
+                with suppress(SlimeError):  # a restarted server was never in that group
                     await server.ask("/destroy_weights_update_group", {"group_name": join.leave})
             await self._ask(
                 server,
@@ -97,7 +97,7 @@ class SentVersion:
             await self._send(DONE)
             order = await self._receive()
         if _call(order, "", flush=False) is None:
-            raise WorkerError(f"no weights came: {_why(order)}")
+            raise WorkerError(f"the trainer's first rank sent no weights: {_why(order)}")
         return order
 
     async def _session(self, server: Server, path: str) -> None:
@@ -109,13 +109,13 @@ class SentVersion:
             await self._session(server, "/end_weight_update")
 
     async def _ask(self, server: Server, path: str, body: Table) -> None:
-        """Call a collective operation of the server; stop waiting when another participant has left."""
+        """Call a collective operation of the server. Stops waiting if another participant has left."""
         asking = asyncio.create_task(server.ask(path, body))
         self._receiving = self._receiving or asyncio.create_task(self._read())
         try:
             await asyncio.wait([asking, self._receiving], return_when=asyncio.FIRST_COMPLETED)
             if not asking.done():
-                raise Stuck(f"{server.title} waits in {path} for others: {_why(self._receiving.result())}")
+                raise Stuck(f"{server.title} hangs in {path}: {_why(self._receiving.result())}")
             asking.result()
         finally:
             asking.cancel()
@@ -129,7 +129,7 @@ class SentVersion:
             raise _gone(error) from error
 
     async def _receive(self) -> Message:
-        """The next message; `_ask` may have started to wait for it."""
+        """The next message; `_ask` may already have started to read it."""
         heard, self._receiving = self._receiving or asyncio.create_task(self._read()), None
         return await heard
 
@@ -167,7 +167,7 @@ async def connected(channel: CollectiveChannel, hello: Hello, *, sessions: bool)
 
 
 async def _port(place: Path) -> int:
-    while not await asyncio.to_thread(place.exists):  # noqa: ASYNC110  # a file of another machine
+    while not await asyncio.to_thread(place.exists):  # noqa: ASYNC110  # another machine creates the file
         await asyncio.sleep(LOOK_S)
     return int(await asyncio.to_thread(place.read_text, "utf-8"))
 
@@ -198,4 +198,4 @@ def _why(order: Message) -> object:
 
 
 def _gone(why: object) -> WorkerError:
-    return WorkerError(f"the trainer's first rank cannot be reached, of which weights would come: {why}")
+    return WorkerError(f"cannot reach the trainer's first rank, which sends the weights: {why}")

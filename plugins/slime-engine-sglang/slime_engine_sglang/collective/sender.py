@@ -1,8 +1,8 @@
-"""CollectiveSender: rank 0's end of both transports. It waits for engines and sends one bucket of weights at a time.
+"""CollectiveSender: rank 0's side of both transports. It waits for engines and sends one bucket of weights at a time.
 
-A bucket is a buffer into which weights are copied one after another. It is refilled when all servers have received it.
-A server that fails during a publication ends it for all servers. The run then replaces their engines, and each new
-engine receives the version again.
+A bucket is a buffer that holds weights one after another. It is refilled when all servers have received it. If a
+server fails during a publication, the publication fails for all servers. The run then replaces their engines, and each
+new engine receives the version again.
 """
 
 import select
@@ -64,7 +64,7 @@ class Peers:
 
     @contextmanager
     def ready(self, version: int, engines: Sequence[int]) -> Iterator[list[Peer]]:
-        """The given engines that are ready in time; skips engines that disconnect before."""
+        """The engines from the list that are ready in time; skips engines that disconnect before."""
         end = time.monotonic() + self._timeout_s
         joined: dict[int, Peer] = {}
         try:
@@ -85,7 +85,7 @@ class Peers:
                 peer.close()
 
     def _next(self) -> Peer | None:
-        """The next engine that connects and knows the secret, if any."""
+        """The next engine that connects with the right secret, if any."""
         self._listening.settimeout(ACCEPT_S)
         try:
             connection, _ = self._listening.accept()
@@ -105,17 +105,17 @@ class Peers:
 
 
 MEGABYTE = 1e6
-Views = Sequence[tuple[str, torch.Tensor]]  # Weights of one dtype by name, which lie in a bucket one behind the other
+Views = Sequence[tuple[str, torch.Tensor]]  # Names and tensors of one dtype; the tensors are views of one bucket
 
 
 class Broken(Exception):
-    """A server stopped taking part."""
+    """A server dropped out of a publication."""
 
 
 class CollectiveSender:
     """Implements `slime_core.roles.WeightSender`."""
 
-    device: str  # Where buckets lie
+    device: str  # Device of the buckets
 
     def __init__(self, channel: CollectiveChannel) -> None:
         self._pace, self._slots = channel.settings, channel.slots
@@ -126,7 +126,7 @@ class CollectiveSender:
         port.rename(channel.place)
 
     def send(self, version: int, buckets: Iterator[tuple[str, torch.Tensor]], engines: Sequence[int]) -> None:
-        """Send a version to the given engines that join; after a failure, no engine serves the version."""
+        """Send a version to those `engines` which connect. After a failure, no engine serves the version."""
         with self._peers.ready(version, engines) as peers:
             if not peers:
                 return
@@ -154,7 +154,7 @@ class CollectiveSender:
         return torch.empty(size, dtype=torch.uint8, device=self.device)
 
     def deliver(self, peers: Sequence[Peer], views: Views, bucket: torch.Tensor) -> None:
-        """Send the bucket's contents to all peers; returns when all have received them."""
+        """Send the bucket's contents to all peers. Returns when all peers have received them."""
         raise NotImplementedError
 
     def broke(self) -> None:
@@ -171,7 +171,7 @@ class CollectiveSender:
 
 
 def filled(weights: Iterator[tuple[str, torch.Tensor]], bucket: torch.Tensor) -> Iterator[Views]:
-    """Yield views of one bucket, refilled each time: it holds weights of one dtype, as many as fit."""
+    """Refill the bucket with as many weights of one dtype as fit, and yield views of them, until all are sent."""
     views: list[tuple[str, torch.Tensor]] = []
     held = 0
     for name, tensor in weights:

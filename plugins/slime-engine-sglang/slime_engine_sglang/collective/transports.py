@@ -1,8 +1,8 @@
-"""The transports `distributed` and `tensor`: rank 0 and all servers meet for each version. No torch.
+"""The transports `distributed` and `tensor`: rank 0 sends each version to all servers at once. No torch here.
 
-`distributed` broadcasts to a process group of rank 0 and all ranks of all servers. `tensor` gives servers on the
-same machine handles of the weights' memory: a pickle of a few hundred bytes a weight, written by rank 0. SGLang
-unpickles it with a list of allowed names; this package unpickles nothing. Only servers on loopback get handles.
+`distributed` broadcasts to a process group of rank 0 and all ranks of all servers. `tensor` sends servers on the same
+machine handles of the weights' memory: a pickle of a few hundred bytes per weight, written by rank 0. SGLang unpickles
+it with a list of allowed names; this package unpickles nothing. Only servers on loopback get handles.
 
 Example:
 
@@ -34,9 +34,9 @@ LOOPBACK = "127.0.0.1"
 class CollectiveSettings(Settings):
     """Settings of both transports."""
 
-    bucket_mb: float = Field(512.0, gt=0, le=2**20, description="Megabytes that travel as one.")
+    bucket_mb: float = Field(512.0, gt=0, le=2**20, description="Megabytes of weights that are sent at once.")
     timeout_s: float = Field(
-        300.0, gt=0, le=1e7, description="Seconds that servers have to come, and a bucket to travel."
+        300.0, gt=0, le=1e7, description="Seconds that servers may take to connect, and that sending a bucket may take."
     )
 
 
@@ -44,9 +44,9 @@ class CollectiveSettings(Settings):
 class CollectiveChannel(WeightChannel):
     """Channel of both transports, as plain data."""
 
-    folder: Path  # Where rank 0 says at which port it is met; all who meet see it
-    secret: str  # A secret that whoever comes there must know
-    settings: CollectiveSettings  # Of the run
+    folder: Path  # Shared folder in which rank 0 writes its port
+    secret: str  # Secret with which an engine must connect
+    settings: CollectiveSettings  # The transport's settings in this run
     late_readers: ClassVar[bool] = False
 
     @property
@@ -54,11 +54,11 @@ class CollectiveChannel(WeightChannel):
         return LOOPBACK
 
     def check(self, url: str, replicas: int) -> None:
-        """Check that the transport can reach the server at an address, which has `replicas` copies of the model."""
+        """Check that the transport supports the server at an address, which has `replicas` copies of the model."""
         if replicas > 1:
             raise ModelError(
-                f"{url} runs with dp_size {replicas}, and SGLang takes weights from files alone then, not by transport "
-                f"{self.transport!r}: [transport] use = 'shared-buffer' or 'disk'"
+                f"{url} runs with dp_size {replicas}, and SGLang then loads weights only from files, not by transport "
+                f"{self.transport!r}. Set [transport] use = 'shared-buffer' or 'disk'"
             )
 
     @property
@@ -85,7 +85,7 @@ class CollectiveTransport:
         return self.channel(self.name, tuple(slots), self._folder.absolute(), secrets.token_hex(16), self._settings)
 
     async def close(self) -> None:
-        """Nothing is held here."""
+        """Do nothing: the transport holds no resources."""
 
 
 class Silent:
@@ -95,26 +95,26 @@ class Silent:
         """Send nothing; the core exhausts the buckets."""
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing."""
 
 
 class DistributedSettings(CollectiveSettings):
     """`[transport.distributed]`."""
 
     backend: Literal["gloo", "nccl"] = Field(
-        "gloo", description="Of the process group: gloo between CPUs, nccl between GPUs."
+        "gloo", description="Backend of the process group: gloo between CPUs, nccl between GPUs."
     )
     address: str = Field(
         LOOPBACK,
-        description="Address of the machine of the trainer's first rank, at which servers on other machines reach it.",
+        description="Address at which servers reach the machine of the trainer's first rank.",
     )
 
 
 @dataclass(frozen=True, slots=True)
 class DistributedChannel(CollectiveChannel):
-    """Weights are broadcast."""
+    """Channel of the transport `distributed`."""
 
-    settings: DistributedSettings  # Of the run
+    settings: DistributedSettings  # The transport's settings in this run
 
     @property
     def address(self) -> str:
@@ -127,7 +127,7 @@ class DistributedChannel(CollectiveChannel):
 
 
 class Distributed(CollectiveTransport):
-    """Broadcasts."""
+    """The transport `distributed`."""
 
     name, channel = "distributed", DistributedChannel
 
@@ -137,24 +137,24 @@ class TensorSettings(CollectiveSettings):
 
     device: Literal["cpu", "cuda"] = Field(
         "cpu",
-        description="Where a bucket lies: in memory that processes share, or on the GPU of the trainer's first rank, "
-        "where servers on the same GPUs open it (CUDA IPC).",
+        description="Device of a bucket: shared memory (cpu), or the GPU of the trainer's first rank (cuda), from "
+        "which servers on the same GPUs read it by CUDA IPC.",
     )
 
 
 @dataclass(frozen=True, slots=True)
 class TensorChannel(CollectiveChannel):
-    """Weights are handed over."""
+    """Channel of the transport `tensor`."""
 
-    settings: TensorSettings  # Of the run
+    settings: TensorSettings  # The transport's settings in this run
 
     def check(self, url: str, replicas: int) -> None:
         """Check as `CollectiveChannel.check` does, and that the server is on loopback."""
         CollectiveChannel.check(self, url, replicas)
         if not _is_loopback(urlsplit(url).hostname or ""):
             raise ModelError(
-                "transport 'tensor' hands over memory of this machine, in pickles, and so to servers on loopback "
-                f"alone, not to {url}: [transport] use = 'distributed' or 'disk' reaches others"
+                "transport 'tensor' sends pickled handles of this machine's memory, and so works only for servers on "
+                f"loopback, not for {url}. For other servers set [transport] use = 'distributed' or 'disk'"
             )
 
     def first_sender(self) -> WeightSender:
@@ -164,7 +164,7 @@ class TensorChannel(CollectiveChannel):
 
 
 class Tensor(CollectiveTransport):
-    """Hands over."""
+    """The transport `tensor`."""
 
     name, channel = "tensor", TensorChannel
 
