@@ -1,4 +1,4 @@
-"""Aws: a run's calls to AWS through boto3 clients. Each call blocks; its error says what went wrong.
+"""Aws: a run's calls to AWS through boto3 clients. Each call blocks the calling thread.
 
 An invocation that may have started an agent is never sent twice: two agents would share one session. botocore does not
 retry; `NotTaken` marks the calls that may be repeated.
@@ -25,7 +25,7 @@ ANSWER_S = 60.0  # Seconds for an answer from S3
 BUSY = (402, 409, 429, 503)
 """HTTP statuses after which the same call may succeed later: over a quota, session busy, throttled, unavailable."""
 REFUSED = (400, 401, 403, 404)  # HTTP statuses that a retry does not change
-LONGEST = 64 << 20  # Most bytes of an answer or a result
+LONGEST = 64 << 20  # Maximum bytes of an answer or a result
 ResultT = TypeVar("ResultT")
 
 
@@ -72,7 +72,7 @@ class Aws:
         self._s3: S3Client | None = None
 
     def open(self) -> None:
-        """Make the clients. Raises ConfigError: no credentials, no such bucket, or the bucket may not be listed."""
+        """Create the clients. Raises ConfigError without credentials or without access to the bucket."""
         import boto3
         from botocore.config import Config
         from botocore.session import Session
@@ -83,8 +83,8 @@ class Aws:
         session = boto3.Session(botocore_session=inner, region_name=given.region)
         if session.get_credentials() is None:
             raise ConfigError(
-                "no credentials of AWS: set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or run "
-                "where a role gives them"
+                "no AWS credentials found. Set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or run on "
+                "a machine whose role grants access"
             )
         common = {"max_pool_connections": given.max_pool_connections, "connect_timeout": CONNECT_S}
         once = Config(
@@ -102,24 +102,24 @@ class Aws:
             self._see_bucket(self._s3)
         finally:
             with self._lock:
-                if self._is_closed:  # closed meanwhile
+                if self._is_closed:  # by another thread while this one opened
                     self._close()
 
     def _see_bucket(self, s3: S3Client) -> None:
-        """Refuse a bucket that may not be listed: S3 answers 403 there for a result that does not exist yet."""
+        """Refuse a bucket without list permission: S3 then answers 403 for a result that does not exist yet."""
         bucket = self._settings.s3_bucket
         try:
             _called(lambda: s3.head_bucket(Bucket=bucket))
         except AgentError as error:
             raise ConfigError(
-                f"results are read from s3://{bucket}, which cannot be seen: {error.detail}. Is the name right, and do "
-                "these credentials have s3:ListBucket and s3:GetObject for it?"
+                f"the results bucket s3://{bucket} is not accessible: {error.detail}. Check its name, and that these "
+                "credentials allow s3:ListBucket and s3:GetObject on it"
             ) from None
 
     def invoke(self, session_id: str, payload: bytes) -> bytes:
         """Start an agent and return the runtime's answer. Raises NotTaken: no agent was started."""
         runtime, arn = self._runtime, self._settings.agent_runtime_arn
-        assert runtime is not None, "it was opened"
+        assert runtime is not None, "call open() first"
         return _called(
             lambda: runtime.invoke_agent_runtime(
                 agentRuntimeArn=arn,
@@ -132,13 +132,13 @@ class Aws:
 
     def stop(self, session_id: str) -> None:
         runtime, arn = self._runtime, self._settings.agent_runtime_arn
-        assert runtime is not None, "it was opened"
+        assert runtime is not None, "call open() first"
         _called(lambda: runtime.stop_runtime_session(agentRuntimeArn=arn, runtimeSessionId=session_id))
 
     def fetch(self, key: str) -> bytes | None:
         """The object under a key; None if it does not exist. Raises AgentError: it cannot be read."""
         s3, bucket = self._s3, self._settings.s3_bucket
-        assert s3 is not None, "it was opened"
+        assert s3 is not None, "call open() first"
         try:
             return _called(lambda: s3.get_object(Bucket=bucket, Key=key)["Body"].read(LONGEST))
         except AgentError as error:

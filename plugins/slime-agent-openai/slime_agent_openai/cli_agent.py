@@ -20,7 +20,7 @@ from slime_core.errors import did_you_mean
 from slime_core.processes import CommandError, command
 
 PLACEHOLDERS = ("prompt", "url", "openai_base_url", "anthropic_base_url", "api_key", "model")
-"""What `{...}` in an argument may name."""
+"""Names that an argument may use in braces."""
 _NAMED = re.compile(r"\{([a-z_]+)\}")
 
 
@@ -60,21 +60,21 @@ class CliAgents:
 def check_command(argv: Sequence[str], env: Mapping[str, str]) -> None:
     """Check that the command exists and that its arguments use known placeholders."""
     if not argv:
-        raise ValueError('no command: write command = ["codex", "exec", "{prompt}"]')
+        raise ValueError('command is empty. Write for example command = ["codex", "exec", "{prompt}"]')
     if shutil.which(argv[0], path=env.get("PATH")) is None:
         if os.sep in argv[0] and Path(argv[0]).is_file():
-            interpreted = f'or write what runs it before it, as ["python", "{Path(argv[0]).resolve()}"]'
-            raise ValueError(f"{argv[0]} may not be executed: chmod +x {argv[0]}, {interpreted}")
+            interpreted = f'or put its interpreter first: ["python", "{Path(argv[0]).resolve()}"]'
+            raise ValueError(f"{argv[0]} is not executable. Run chmod +x {argv[0]}, {interpreted}")
         where = "" if os.sep in argv[0] else " on PATH"
-        raise ValueError(f"there is no command {argv[0]!r}{where}: install it, or write its whole path")
+        raise ValueError(f"there is no command {argv[0]!r}{where}. Install it, or write its absolute path")
     unknown = [name for argument in argv for name in _NAMED.findall(argument) if name not in PLACEHOLDERS]
     if unknown:
         there = ", ".join(f"{{{each}}}" for each in PLACEHOLDERS)
-        raise ValueError(f"{{{unknown[0]}}} names nothing.{did_you_mean(unknown[0], PLACEHOLDERS)} There are {there}")
+        raise ValueError(f"unknown {{{unknown[0]}}}.{did_you_mean(unknown[0], PLACEHOLDERS)} Placeholders are {there}")
     near = [each for each in argv[1:] if each.startswith(("./", "../")) and Path(each).exists()]
     near += [each for each in argv[1:2] if not Path(each).is_absolute() and Path(each).is_file()]  # python agent.py
     if near:
-        raise ValueError(f"{near[0]} is not in the folder that an agent runs in: write {Path(near[0]).resolve()}")
+        raise ValueError(f"{near[0]} does not exist in an agent's working directory. Write {Path(near[0]).resolve()}")
 
 
 def values_of(task: Task) -> Mapping[str, str]:

@@ -39,7 +39,7 @@ class Refusals:
     def note(self, kind: str, text: str) -> None:
         if kind not in self._kinds:
             self._kinds.add(kind)
-            log.warning("a request of an agent is refused, %s: %s (logged once for this kind)", kind, text)
+            log.warning("refused an agent's request, %s: %s (only the first of this kind is logged)", kind, text)
 
     @property
     def logger(self) -> logging.Logger:
@@ -59,7 +59,7 @@ class Refusals:
 
 
 async def read_body(request: web.Request) -> bytes:
-    """The body of a request. Raises ApiError: it is too large, arrives too late, or is missing."""
+    """The body of a request. Raises ApiError if it is too large, too slow, or broken."""
     limits = request.app[LIMITS]
     try:
         if (request.content_length or 0) > limits.body:
@@ -67,13 +67,13 @@ async def read_body(request: web.Request) -> bytes:
         async with asyncio.timeout(limits.body_s):
             return await request.read()
     except web.HTTPRequestEntityTooLarge:
-        text = f"the body has more than {limits.body:,} bytes, the most that one request may have"
+        text = f"the body is larger than the limit of {limits.body:,} bytes"
         raise ApiError(413, text, code="request_too_large") from None
     except TimeoutError:
-        text = f"the body was not there after {limits.body_s:g} s"
+        text = f"the body was incomplete after {limits.body_s:g} s"
         raise ApiError(408, text, code="request_timeout") from None
     except (ClientPayloadError, HttpProcessingError, web.RequestPayloadError) as error:
-        raise refused(f"the body is not what its headers say: {error}", code="invalid_body") from None
+        raise refused(f"the body does not match its headers: {error}", code="invalid_body") from None
 
 
 async def finish(start: Coroutine[None, None, None]) -> None:

@@ -178,8 +178,8 @@ def page(title: str, executions: Iterable[Execution], tokenizer: Tokenizer | Non
         "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n"
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<title>{escape(title)}</title>\n<style>{_STYLE}{shades}</style></head>\n<body><h1>{escape(title)}</h1>\n"
-        '<p class="note">What the model wrote is shaded by how unlikely each token was; hold the pointer over one for '
-        f"its id, log-prob and weight version.</p>\n{body or '<p>No conversations.</p>'}</body></html>\n"
+        '<p class="note">The darker a token of the model, the less likely it was. Hover over a token for its id, '
+        f"log-prob and weight version.</p>\n{body or '<p>No conversations.</p>'}</body></html>\n"
     )
 
 

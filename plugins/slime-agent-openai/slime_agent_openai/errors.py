@@ -1,4 +1,4 @@
-"""ApiError: why a request is refused, as every wire can write it. AgentError: why an agent's sample failed."""
+"""ApiError: the refusal of a request, for any protocol. AgentError: the failure of an agent's sample."""
 
 import signal
 import sysconfig
@@ -13,9 +13,9 @@ class ApiError(SlimeError):
     """Becomes an error body in the request's protocol."""
 
     def __init__(self, status: int, message: str, *, code: str, param: str | None = None, retry: bool = False) -> None:
-        """`message` is for readers of the agent's log; `code` is short and countable ("unsupported_parameter").
+        """`message` appears in the agent's log; `code` names the kind of error ("unsupported_parameter").
 
-        `param` is the place in the request, such as "messages[2].content[0]". SDKs send it again only if `retry`.
+        `param` is the place in the request, such as "messages[2].content[0]". SDKs retry only if `retry`.
         """
         super().__init__(message)
         self.status, self.message, self.code, self.param, self.retry = status, message, code, param, retry
@@ -38,22 +38,22 @@ def refused(message: str, param: str | None = None, code: str = "invalid_request
     return ApiError(400, message, code=code, param=param)
 
 
-IN_SECTION = "in the generator's section of the run file"  # Where an error's setting stands
+IN_SECTION = "in the generator's section of the run file"  # Place of a setting, for error messages
 
 
 def unsupported(name: str, why: str) -> ApiError:
-    """A parameter without effect here: it is refused rather than ignored."""
+    """Error for a parameter without effect here, which is refused rather than ignored."""
     return ApiError(400, f"{name} is not supported here: {why}", code="unsupported_parameter", param=name)
 
 
 def session_closed() -> ApiError:
-    """The answer of a session whose sample has ended."""
+    """Error for a request to a session whose sample has ended."""
     return refused("this session is closed: its sample has ended", code="session_closed")
 
 
 def nested_too_deeply() -> ApiError:
-    """The error for a body whose lists and objects are nested too deeply."""
-    return refused("the body is nested too deeply: no request needs a hundred levels", code="invalid_json")
+    """Error for a body whose lists and objects are nested too deeply."""
+    return refused("the body is nested too deeply; send fewer than 100 levels", code="invalid_json")
 
 
 SHOWN = 800  # Characters of an agent's last output that an error shows
@@ -63,10 +63,10 @@ _OF_OTHERS = (*(sysconfig.get_paths()[each] for each in ("stdlib", "platstdlib",
 
 
 class AgentError(SlimeError):
-    """An agent failed, or was ended."""
+    """An agent failed or was stopped."""
 
     def __init__(self, reason: str, detail: str, *, shared: bool = False) -> None:
-        """`reason` is short and countable ("agent_KeyError"), `detail` is the agent's last output.
+        """`reason` names the kind of failure ("agent_KeyError"), `detail` is the agent's last output.
 
         `shared`: other agents ran in the process that ended, so the cause is unknown: run the agent again, alone.
         """
@@ -76,7 +76,7 @@ class AgentError(SlimeError):
 
 def late(seconds: float) -> str:
     """Message for an agent that exceeded its time limit."""
-    return f"it had not ended after {seconds:g} s, `seconds` of the generator's section"
+    return f"the agent was still running after its limit of {seconds:g} s. `seconds` {IN_SECTION} sets the limit"
 
 
 def ended_reason(code: int) -> str:

@@ -147,8 +147,8 @@ class Exchange:
             self._fail(error)
         except RecursionError:
             self._fail(nested_too_deeply())
-        except Exception as error:  # usually the engine's: the agent receives it too
-            log.warning("a request of an agent failed: %s: %s", type(error).__name__, error)
+        except Exception as error:  # usually the engine's error, which the agent also receives
+            log.warning("an agent's request failed: %s: %s", type(error).__name__, error)
             self._fail(ApiError(500, f"{type(error).__name__}: {error}", code="engine_error"))
         else:
             self._end(reply)

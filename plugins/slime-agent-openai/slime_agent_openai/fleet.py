@@ -1,13 +1,13 @@
-"""Fleet: agents on other machines that ask for work over HTTP, so that the run needs no route to them.
+"""Fleet: agents on other machines that fetch tasks over HTTP. The run needs no route to those machines.
 
-A worker of the fleet takes a task, keeps it by reporting that it is alive, queries the model at the task's URL, and
-posts the result. A worker that is silent for the lease loses its task; the next worker runs it again, once.
+A worker fetches a task, reports regularly that it is alive, queries the model at the task's URL, and posts the result.
+A worker that sends no report within the lease loses its task; the next worker runs the task again, once.
 
-    POST /fleet/next  {"wait_s": 20, "worker": "a name"} 200 and a task; 204: ask again; 410: the run has ended
+    POST /fleet/next  {"wait_s": 20, "worker": "a name"} 200 and a task; 204: try again; 410: the run has ended
     POST /fleet/ID/alive                                 200; 410: the task is no longer needed
-    POST /fleet/ID/done  {"reward": 1.0}                 200; 410; 400 where that is not a verdict
+    POST /fleet/ID/done  {"reward": 1.0}                 200; 410; 400 if the result is invalid
     POST /fleet/ID/failed  {"reason": "KeyError", "detail": "..."}
-    POST /fleet/ID/back                                  not the agent's fault: treated like a silent worker
+    POST /fleet/ID/back                                  returned unfinished: another worker runs it
 """
 
 import asyncio
@@ -25,10 +25,10 @@ from slime_agent_openai.errors import AgentError, ApiError, late
 from slime_agent_openai.task import Result, Task, Verdict, said_of, verdict_of
 from slime_core.sample import Json
 
-QUIET_S = 15.0  # Seconds that a task waits before the first warning that no worker is there; doubles each time
+QUIET_S = 15.0  # Seconds before the first warning that tasks wait without a worker; doubles each time
 LONGEST_WAIT_S = 60.0  # Seconds that a request for work may wait: proxies cut longer ones
 LONGEST_NAME = 100  # Most characters of a worker's name
-LOST, TIMEOUT = "agent_lost", "agent_timeout"  # Failure reasons: its worker fell silent twice, or it took too long
+LOST, TIMEOUT = "agent_lost", "agent_timeout"  # Failure reasons: two workers lost the task, or it took too long
 
 log = logging.getLogger(__name__)
 
@@ -68,17 +68,17 @@ class Fleet:
         self._telling = asyncio.create_task(self._tell_of_waiting())
 
     def announce(self, url: str) -> None:
-        """Log the URL for workers as a warning: a run shows only warnings."""
+        """Log the URL for workers, as a warning since a run shows only warnings."""
         self._command = f"slime agent work {url} FILE.py:FUNCTION"
-        log.warning("the fleet is served at %s; start workers elsewhere: %s", url, self._command)
+        log.warning("the fleet is served at %s; start workers on other machines: %s", url, self._command)
 
     async def _tell_of_waiting(self) -> None:
-        """Warn that tasks wait while no worker asks or has one; repeat after twice as long each time."""
+        """Warn while tasks wait and no worker is connected; the interval doubles each time."""
         quiet_s = QUIET_S
         while True:
             await asyncio.sleep(quiet_s)
             if self._waiting and not (self._asking or self._taken):
-                log.warning("tasks wait, and no worker of the fleet asks for them: start some, %s", self._command)
+                log.warning("tasks are waiting, but no worker is connected. Start one: %s", self._command)
                 quiet_s *= 2
             else:
                 quiet_s = QUIET_S
@@ -93,7 +93,7 @@ class Fleet:
             _fail(job, AgentError("agent_stopped", "the run has ended", shared=True))
 
     async def run(self, task: Task, *, timeout_s: float) -> Verdict:
-        """Have one task done. Its time limit does not include the wait for a worker."""
+        """Run one task on a worker. Its time limit does not include the wait for a worker."""
         return await self._done(_Job(task, timeout_s, is_alone=False))
 
     async def run_alone(self, task: Task, *, timeout_s: float) -> Verdict:
@@ -119,8 +119,8 @@ class Fleet:
         if job.taken_at is None:
             return
         if now - job.heard_at > self._lease_s:
-            _lose(job, f"its worker has not been heard of for {self._lease_s:g} s")
-        elif now - job.taken_at > job.timeout_s + self._lease_s:  # its worker checks, too, and has a little longer
+            _lose(job, f"its worker sent no report for {self._lease_s:g} s")
+        elif now - job.taken_at > job.timeout_s + self._lease_s:  # one lease later than the worker's own check
             _fail(job, AgentError(TIMEOUT, late(job.timeout_s)))
 
     async def _next(self, request: web.Request) -> web.Response:
@@ -131,7 +131,7 @@ class Fleet:
             raise _error(web.HTTPBadRequest, f"wait_s is {wait_s!r:.80}; expected 0 to {LONGEST_WAIT_S:g}")
         if worker not in self._names:
             self._names.add(worker)
-            log.warning("worker %s of the fleet has come, number %d of this run", worker, len(self._names))
+            log.warning("worker %s joined the fleet (%d so far)", worker, len(self._names))
         self._asking += 1
         try:
             async with asyncio.timeout(wait_s), self._news:
@@ -153,7 +153,7 @@ class Fleet:
         job = self._taken.get(request.match_info["key"])
         if job is None or job.ended.done():
             raise _error(
-                web.HTTPGone, "nobody waits for this task: its time is over, or it was given to another worker"
+                web.HTTPGone, "this task is no longer open: it exceeded its time limit, or another worker has it"
             )
         job.heard_at = asyncio.get_running_loop().time()
         match request.match_info["said"]:
@@ -166,9 +166,9 @@ class Fleet:
                 reason, detail = str(said.get("reason", "failed")), str(said.get("detail", ""))
                 _fail(job, AgentError(f"agent_{'_'.join(reason.split())[:60]}", detail))
             case "back":
-                _lose(job, "its worker gave it back")
+                _lose(job, "its worker returned it unfinished")
             case other:
-                raise _error(web.HTTPNotFound, f"of a task alive, done, failed or back is said, not {other!r}")
+                raise _error(web.HTTPNotFound, f"unknown task report {other!r}; expected alive, done, failed or back")
         return web.json_response({})
 
     def _check(self, request: web.Request) -> None:
@@ -176,8 +176,7 @@ class Fleet:
         if not hmac.compare_digest(shown.encode(), self._token.encode()):
             raise _error(
                 web.HTTPUnauthorized,
-                "this is not the fleet's token: a worker shows, as its bearer token, the SLIME_FLEET_TOKEN that slime "
-                "agent serve was started with",
+                "wrong bearer token. Start the worker with the same SLIME_FLEET_TOKEN as slime agent serve",
             )
 
 
@@ -206,7 +205,7 @@ async def _said(request: web.Request) -> Mapping[str, Json]:
 def _verdict(said: Mapping[str, Json]) -> Verdict:
     unknown = sorted(set(said) - {"reward", "turn_rewards", "agents", "metadata"})
     if unknown:
-        text = f"a verdict has no {unknown[0]!r}; it has reward, turn_rewards, agents and metadata"
+        text = f"unknown field {unknown[0]!r} in the result; expected reward, turn_rewards, agents or metadata"
         raise _error(web.HTTPBadRequest, text)
     try:
         if set(said) <= {"reward"}:

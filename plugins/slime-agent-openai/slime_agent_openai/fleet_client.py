@@ -1,4 +1,4 @@
-"""FleetClient: the worker side of a fleet. It takes tasks over HTTP, runs them and reports their results.
+"""FleetClient: the worker side of a fleet. It fetches tasks over HTTP, runs them and reports their results.
 
 Example:
 
@@ -20,22 +20,22 @@ from slime_agent_openai.task import Task, said_of
 from slime_core.errors import ConfigError, WorkerError
 from slime_core.sample import Json
 
-WAIT_S = 20.0  # Seconds that a request for work may wait
+WAIT_S = 20.0  # Seconds that a request for a task may wait
 AGAIN_S = 1.0  # Seconds between attempts to reach a run
 
 
 class FleetClient:
-    """Takes tasks from one run."""
+    """Fetches tasks from one run."""
 
     def __init__(
         self, url: str, token: str, *, patience_s: float = 120.0, tell: Callable[[str], None] = lambda line: None
     ) -> None:
-        """Ask the run at `url`; raises ConfigError if that is not a URL.
+        """Set the run's `url`; raises ConfigError if that is not a URL.
 
-        An unreachable run is retried for `patience_s` seconds. `tell` gets a line when it is reached, or cannot be.
+        An unreachable run is retried for `patience_s` seconds. `tell` gets a line when the connection changes.
         """
         if not url.startswith(("http://", "https://")):
-            raise ConfigError(f"{url!r} is not a URL: write http://HOST:PORT, as slime agent serve has it")
+            raise ConfigError(f"{url!r} is not a URL. Write http://HOST:PORT, as slime agent serve prints it")
         self._url, self._patience_s = url.rstrip("/"), patience_s
         self._headers = {"Authorization": f"Bearer {token}"}
         self._name = f"{socket.gethostname()}/{os.getpid()}"
@@ -44,7 +44,7 @@ class FleetClient:
         self._is_connected: bool | None = None
 
     async def work(self, agents: Agents, most: int) -> Counter[str]:
-        """Run up to `most` agents at once until the run ends; returns how many ended how.
+        """Run up to `most` agents at once until the run ends; returns the number of agents by outcome.
 
         Raises ConfigError for a wrong token, WorkerError if the run cannot be reached.
         """
@@ -66,9 +66,9 @@ class FleetClient:
             return
         self._is_connected = is_connected
         if is_connected:
-            self._tell(f"connected to {self._url} as {self._name}: asking for work")
+            self._tell(f"connected to {self._url} as {self._name}; waiting for tasks")
         else:
-            self._tell(f"{self._url} cannot be reached, and is tried for {self._patience_s:g} s: {trouble}")
+            self._tell(f"cannot reach {self._url}: {trouble}. Retrying for {self._patience_s:g} s")
 
     async def _served(self, http: aiohttp.ClientSession, agents: Agents) -> None:
         while True:
@@ -114,7 +114,7 @@ class FleetClient:
                     status, said = answer.status, await answer.json() if answer.status != 204 else {}
             except (aiohttp.ClientError, TimeoutError, ValueError) as error:
                 if loop.time() > until:
-                    text = f"no run serves at {self._url}: {error}; tried for {self._patience_s:g} s"
+                    text = f"no run is served at {self._url}: {error}. Retried for {self._patience_s:g} s"
                     raise WorkerError(text) from None
                 self._connect(str(error) or type(error).__name__)
             else:
@@ -127,7 +127,7 @@ class FleetClient:
 
 
 def told(counts: Mapping[str, int]) -> str:
-    """One line with how many agents ended how."""
+    """One line with the number of agents by outcome."""
     return ", ".join(f"{count} {what}" for what, count in sorted(counts.items()))
 
 

@@ -43,7 +43,7 @@ class Node:
     hashed: blake2b | None = None
     """Hash state of all tokens up to its end, if the model wrote it; a longer prompt hashes only its new tokens."""
     children: list["Node"] = field(default_factory=list)  # Messages that follow
-    asked: int = 0  # When the model was asked for it, by the forest's clock, which counts requests and replies
+    asked: int = 0  # When its request came, by the forest's clock, which counts requests and replies
     made: int = 0  # When the reply was complete, by the same clock
 
     @property
@@ -192,17 +192,17 @@ class Forest:
         if request.instructions and (begins.role is not Role.SYSTEM or begins.text != request.instructions):
             said = [node.message for node in path[begins.role is Role.SYSTEM :]]
             return None, (Message(Role.SYSTEM, request.instructions), *said, *messages), tools
-        if tools is not anchor.tools or request.template != anchor.template:  # rendered at the beginning, maybe
+        if tools is not anchor.tools or request.template != anchor.template:  # both may change the prompt's beginning
             return None, (*(node.message for node in path), *messages), tools
         return anchor, messages, tools
 
     def _is_asked_anew(self, anchor: Node, tail: Sequence[Message]) -> bool:
-        """Whether the template drops the reasoning so far because the user asks something new."""
+        """Whether the template drops earlier reasoning because a user message follows it."""
         asks = any(message.role is Role.USER for message in tail)
         return self._keeps_template and asks and any(node.message.reasoning for node in anchor.path)
 
     def _is_fork(self, plan: Plan) -> bool:
-        """Whether the history repeats the model's words as new text. A client's own examples do not count."""
+        """Whether the history repeats text of the model as new text. A client's own examples do not count."""
         return plan.agent in self._answered and any(message.role is Role.ASSISTANT for message in plan.tail)
 
     def _asked(self, plan: Plan, parent: Node | None, said: Message, ids: list[int]) -> Node:

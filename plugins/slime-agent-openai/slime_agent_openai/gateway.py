@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from aiohttp import web
 
 from slime_agent_openai.connections import LIMITS, Limits, Refusals, finish, read_body
-from slime_agent_openai.errors import ApiError, nested_too_deeply, refused, session_closed
+from slime_agent_openai.errors import IN_SECTION, ApiError, nested_too_deeply, refused, session_closed
 from slime_agent_openai.exchange import Exchange
 from slime_agent_openai.message import Request
 from slime_agent_openai.session import Session
@@ -32,7 +32,7 @@ from slime_agent_openai.wires.wire import Body, NewId, Wire, anthropic_error, mo
 from slime_core.errors import ConfigError
 
 Read = Callable[[Body, NewId, ResponseStore, Known], tuple[Request, Wire]]
-"""Reads a body, given the session's stored replies and what was read of the body before."""
+"""Reads a body, given the session's stored replies and the cache of earlier bodies."""
 
 
 def readers(hosted: Hosted) -> dict[str, Read]:
@@ -45,14 +45,14 @@ def readers(hosted: Hosted) -> dict[str, Read]:
     }
 
 
-MOST_CLOSED = 100_000  # Most keys of ended sessions that are remembered, to tell them from unknown keys; 12 MB
+MOST_CLOSED = 100_000  # Maximum keys of ended sessions that are kept, to distinguish them from unknown keys; 12 MB
 BACKLOG = 4096  # Connections that may wait to be accepted: a thousand agents may start at once
 CLOSE_S = 0.2
-"""Seconds, twice, that a close gives each connection; a new connection without a request waits that long."""
+"""Seconds, used twice, that a close allows each connection. A new connection without a request waits this long."""
 LINGER_S = 2.0
-"""Seconds in which the rest of a refused body is read and discarded, so that its client reads the answer."""
+"""Seconds for reading and discarding the rest of a refused body; its client reads the answer only afterwards."""
 TURNS = 5  # Event loop turns within which an accepted connection is set up
-SUBAGENT_HEADERS = ("x-claude-code-agent-id",)  # Headers by which clients name the agent that asks; a setting adds more
+SUBAGENT_HEADERS = ("x-claude-code-agent-id",)  # Headers with the name of the requesting agent; a setting adds more
 COUNTS = {"messages/count_tokens": "messages", "responses/input_tokens": "responses"}
 """Paths that count the prompt tokens of a request, with the path whose request they take."""
 RETRIES = "x-stainless-retry-count"  # Header with a request's number of retries; SDKs of both protocols send it
@@ -70,7 +70,7 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class _Asker:
-    """What was read of one agent's requests on one route, since its next request begins with the same history."""
+    """Cache of one agent's requests on one route: its next request begins with the same history."""
 
     bodies: Bodies = field(default_factory=Bodies)  # The request bodies, as JSON
     known: Known = field(default_factory=Known)  # Their messages and tools
@@ -100,9 +100,9 @@ class Gateway:
         extra_routes: Sequence[web.RouteDef] = (),
         limits: Limits | None = None,
     ) -> None:
-        """`hosted`: how tools that a provider would run are handled; `subagent_headers` name the agent of a session.
+        """`hosted`: how to handle tools that a provider would run; `subagent_headers`: headers with a sub-agent's name.
 
-        `extra_routes`: routes of its server that belong to no session.
+        `extra_routes`: more routes for the server, outside any session.
         """
         self._address = address or Address()
         self._readers = readers(hosted)
@@ -114,13 +114,13 @@ class Gateway:
         self._runner: web.AppRunner | None = None
 
     async def start(self) -> None:
-        """Bind and listen. Raises ConfigError: the address is in use or not on this machine."""
+        """Bind and listen. Raises ConfigError if the address is in use or not on this machine."""
         app = web.Application(client_max_size=self._limits.body)
         app[LIMITS] = self._limits
         app.add_routes(self._extra_routes)
         app.router.add_route("*", "/s/{key}/{path:.*}", self._handle)
         app.router.add_route("*", "/{path:.*}", self._handle)
-        # Without handler_cancellation a request whose client hung up would go on, and its turn would be trained on.
+        # Without handler_cancellation, a request whose client hung up would continue, and its turn would be trained on.
         self._runner = web.AppRunner(
             app,
             access_log=None,
@@ -136,8 +136,8 @@ class Gateway:
             await finish(web.TCPSite(self._runner, host, port, backlog=BACKLOG).start())
         except OSError as error:
             await self.close()
-            told = f"agents cannot be answered at {host}, port {port}: {error.strerror}"
-            raise ConfigError(f"{told}. host and port of the generator say where; port = 0 takes a free one") from None
+            told = f"the gateway cannot listen on {host}, port {port}: {error.strerror}"
+            raise ConfigError(f"{told}. Change host or port {IN_SECTION}; port = 0 takes a free one") from None
 
     async def close(self) -> None:
         if self._runner is None:
@@ -159,7 +159,7 @@ class Gateway:
     def url(self) -> str:
         if self._address.public_url:
             return self._address.public_url.rstrip("/")
-        assert self._runner is not None, "it was started"
+        assert self._runner is not None, "call start() first"
         host, port = self._runner.addresses[0][:2]
         return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
@@ -192,7 +192,7 @@ class Gateway:
             headers = {"x-should-retry": "true" if told.retry else "false"}
             response = web.json_response(describe(told), status=told.status, headers=headers)
             if told.status in (408, 413):
-                response.force_close()  # whatever follows would be the rest of the body
+                response.force_close()  # the connection would go on with the rest of the body
             return response
 
     async def _answered(self, request: web.Request, path: str) -> web.StreamResponse:
@@ -207,7 +207,7 @@ class Gateway:
             case "GET", ["responses", name] if name in opened.store.replies:
                 return web.json_response(opened.store.replies[name])
         known = ", ".join(f"/v1/{each}" for each in (*self._readers, *COUNTS))
-        told = f"nothing answers {request.method} /v1/{path}; POST is answered at {known}"
+        told = f"no route for {request.method} /v1/{path}; POST to one of {known}"
         raise ApiError(404, told, code="not_found")
 
     async def _posted(self, request: web.Request, opened: _Opened, path: str) -> web.StreamResponse:
@@ -242,7 +242,7 @@ class Gateway:
             return opened
         if key in self._closed:
             raise session_closed()
-        told = "this key is of no session that is open" if key else "no key: give the session's as a bearer token"
+        told = "this key belongs to no open session" if key else "no key; send the session's key as a bearer token"
         raise ApiError(401, told, code="invalid_api_key")
 
     def _agent(self, request: web.Request) -> str:

@@ -1,4 +1,4 @@
-"""AgentGenerator: runs an agent per sample against the gateway, and makes training samples of its requests.
+"""AgentGenerator: runs one agent per sample against the gateway, and builds training samples from its requests.
 
 One gateway and one set of agents serve the whole run; each sample has its own session.
 """
@@ -76,7 +76,7 @@ class AgentGenerator:
             await self._gateway.close()
 
     async def __call__(self, sample: Sample, ctx: GenerateContext) -> list[Sample]:
-        """Run the agent on one sample. Raises ConfigError: the agent offers tools, and the parser reads no calls."""
+        """Run the agent on one sample. Raises ConfigError if the agent offers tools and the parser reads no calls."""
         try:
             session, outcome = await self._session(sample, ctx, self._agents.run)
         except AgentError as error:
@@ -91,7 +91,7 @@ class AgentGenerator:
         return made
 
     async def _session(self, sample: Sample, ctx: GenerateContext, run: Run) -> tuple[Session, Outcome]:
-        """One session and how its agent ended. Raises AgentError: an agent that shares the process may be at fault."""
+        """One session and its agent's outcome. Raises AgentError if another agent in the process may be at fault."""
         bridge = self._bridge(ctx.tokenizer, sample)
         family, unfit = await self._family_of(ctx.tokenizer)
         name = f"{sample.source}:{sample.group_index}:{sample.index}"
@@ -100,7 +100,7 @@ class AgentGenerator:
             return session, await self._ended(_task(sample, session, url, ctx), session, run)
 
     async def _ended(self, task: Task, session: Session, run: Run) -> Outcome:
-        """How the agent ended; returns at once if the run takes the engine away."""
+        """The agent's outcome; returns at once if the run interrupts the session."""
         running = asyncio.create_task(run(task, timeout_s=self._seconds))
         interrupted = asyncio.create_task(session.interrupted.wait())
         try:

@@ -31,19 +31,19 @@ SLIME_API = "1"
 
 @hookimpl
 def slime_generators() -> Iterable[GeneratorSpec]:
-    """Generators of agents in Python, as commands and on other machines, and of other libraries' environments."""
+    """Generators for agents in Python, as commands and on other machines, and for environments of `verifiers`."""
     yield GeneratorSpec(
         "agent",
         _agent,
         AgentSettings,
-        "Agents in Python, unmodified, that speak OpenAI's or Anthropic's protocol",
+        "Unmodified Python agents that use OpenAI's or Anthropic's protocol",
         renders_prompts=True,
     )
     yield GeneratorSpec(
         "agent_cli",
         _agent_cli,
         CliSettings,
-        "Agents that are commands, one process for each sample",
+        "Agents that are commands, one process per sample",
         scores=False,
         renders_prompts=True,
     )
@@ -51,14 +51,14 @@ def slime_generators() -> Iterable[GeneratorSpec]:
         "agent_fleet",
         _agent_fleet,
         FleetSettings,
-        "Agents that run elsewhere and ask for work",
+        "Agents on other machines, which fetch tasks over HTTP",
         renders_prompts=True,
     )
     yield GeneratorSpec(
         "agent_remote",
         _agent_remote,
         RemoteSettings,
-        "Agents in a runtime of Amazon Bedrock AgentCore, one session for each sample",
+        "Agents in an Amazon Bedrock AgentCore runtime, one session per sample",
         max_concurrency=lambda settings: settings.max_concurrent,  # the wait for a worker is not the sample's time
         renders_prompts=True,
     )
@@ -66,7 +66,7 @@ def slime_generators() -> Iterable[GeneratorSpec]:
         "verifiers",
         _verifiers,
         VerifiersSettings,
-        "Environments of the library verifiers",
+        "Environments of the verifiers library",
         renders_prompts=True,
     )
 
@@ -75,18 +75,18 @@ def slime_generators() -> Iterable[GeneratorSpec]:
 def slime_batch_transforms() -> Iterable[BatchTransformSpec]:
     """Rewards by turn, as columns."""
     yield BatchTransformSpec(
-        "turn_rewards", TurnColumns, summary="Columns of an agent's rewards by turn, for turn_level", columns=COLUMNS
+        "turn_rewards", TurnColumns, summary="Columns with an agent's rewards by turn, for turn_level", columns=COLUMNS
     )
 
 
 @hookimpl
 def slime_advantages() -> Iterable[AdvantageSpec]:
-    """The estimator that reads these columns."""
+    """The estimator that reads the columns of `turn_rewards`."""
     yield AdvantageSpec(
         "turn_level",
         _turn_level,
         TurnLevelSettings,
-        "Returns from each turn on, relative to their group's of that turn",
+        "Return of each turn, relative to the same turn in the rest of its group",
         token_columns=tuple(COLUMNS),
         compares_samples=lambda settings: True,
     )
@@ -94,14 +94,14 @@ def slime_advantages() -> Iterable[AdvantageSpec]:
 
 @hookimpl
 def slime_reward_shapers() -> Iterable[RewardShaperSpec]:
-    """Division of a reward among an execution's samples."""
+    """A shaper that divides a reward among the samples of an execution."""
     yield RewardShaperSpec("agent_split", _split, summary="Divides a reward among the samples of its execution")
 
 
 @hookimpl
 def slime_sample_filters() -> Iterable[SampleFilterSpec]:
-    """Choice of the samples of an execution that are trained on."""
-    yield SampleFilterSpec("agent_last_branch", _last_branch, summary="Trains on the main conversation alone")
+    """A filter that selects which samples of an execution are trained on."""
+    yield SampleFilterSpec("agent_last_branch", _last_branch, summary="Trains on the main conversation only")
 
 
 def _split(settings: Settings, setup: Setup) -> RewardShaper:

@@ -5,7 +5,7 @@ worker.
 
 Example:
 
-    check("./agents.py:solve")                   # NoAgent, a ValueError: lists what exists instead
+    check("./agents.py:solve")                   # NoAgent, a ValueError that lists the existing functions
     agent = resolve("./agents.py:solve")
 """
 
@@ -31,10 +31,10 @@ class NoAgent(ValueError):
 
 
 def check(reference: str, *, takes_task: bool = True) -> None:
-    """Refuse a reference to a missing function. What the source does not show, `resolve` checks in a worker.
+    """Refuse a reference to a missing function. `resolve` checks in a worker what the source does not show.
 
     Raises:
-        NoAgent: there is no such function, or it `takes_task` and does not take one argument.
+        NoAgent: the function is missing, or it `takes_task` and does not take one argument.
     """
     where, name = _parts(reference)
     path = _source(where)
@@ -48,29 +48,29 @@ def check(reference: str, *, takes_task: bool = True) -> None:
     bound = [node for known, node in bindings if known in (name, "*", "__getattr__")]
     if not bound:
         functions = [known for known, node in bindings if isinstance(node, Function)]
-        there = f"Its functions are {', '.join(functions)}" if functions else "It has no functions"
+        there = f"It has {', '.join(functions)}" if functions else "It has no functions"
         raise NoAgent(f"{path} has no function {name!r}.{did_you_mean(name, functions)} {there}")
     match bound:
         case [ast.FunctionDef(decorator_list=[]) | ast.AsyncFunctionDef(decorator_list=[]) as only] if takes_task:
             if not _takes_one(only.args):
                 found = f"{path}:{only.lineno}: {name}({ast.unparse(only.args)}) does not take one argument"
-                raise NoAgent(f"{found}: {_wanted(name, takes_task=True)}")
+                raise NoAgent(f"{found}. {_wanted(name, takes_task=True)}")
 
 
 def resolve(reference: str, *, takes_task: bool = False) -> Callable[..., object]:
-    """Import the function. Raises NoAgent: missing, not callable, or not of one argument where it `takes_task`."""
+    """Import the function. Raises NoAgent if it is missing, not callable, or not of one argument if it `takes_task`."""
     where, name = _parts(reference)
     module = _from_file(where) if where.endswith(".py") else importlib.import_module(where)
     found = getattr(module, name, None)
     wanted = _wanted(name, takes_task=takes_task)
     if found is None:
-        raise NoAgent(f"{where} has no function {name!r}: {wanted}")
+        raise NoAgent(f"{where} has no function {name!r}. {wanted}")
     if not callable(found):
-        raise NoAgent(f"{name} of {where} is not a function but {found!r:.80}: {wanted}")
+        raise NoAgent(f"{name} of {where} is not a function, but {found!r:.80}. {wanted}")
     if takes_task and not _takes_a_task(found):
-        raise NoAgent(f"{name}{inspect.signature(found)} of {where} does not take one argument: {wanted}")
+        raise NoAgent(f"{name}{inspect.signature(found)} of {where} does not take one argument. {wanted}")
     if takes_task and (inspect.isgeneratorfunction(found) or inspect.isasyncgenfunction(found)):
-        raise NoAgent(f"{name} of {where} yields, so calling it runs nothing; an agent returns: {wanted}")
+        raise NoAgent(f"{name} of {where} is a generator, so a call does not run it. Use return, not yield. {wanted}")
     return found  # type: ignore[no-any-return]  # callable, as checked above
 
 
@@ -86,16 +86,16 @@ def _takes_a_task(found: Callable[..., object]) -> bool:
 
 def _wanted(name: str, *, takes_task: bool) -> str:
     if takes_task:
-        return f"an agent is a function of one argument, the task: write def {name}(task) or async def {name}(task)"
-    return f"a function that makes an environment is expected: write def {name}()"
+        return f"An agent is a function of one argument, the task: write def {name}(task) or async def {name}(task)"
+    return f"Expected a function that returns an environment: write def {name}()"
 
 
 def _parts(reference: str) -> tuple[str, str]:
     where, _, name = reference.rpartition(":")
     if not where or not name.isidentifier():
         path = Path(reference)
-        write = f"{reference}:FUNCTION, as ./agents.py:solve" if path.suffix == ".py" and path.is_file() else EXAMPLE
-        raise NoAgent(f"agent {reference!r} names no function: write {write}")
+        write = f"{reference}:FUNCTION, like ./agents.py:solve" if path.suffix == ".py" and path.is_file() else EXAMPLE
+        raise NoAgent(f"agent {reference!r} does not name a function. Write {write}")
     return where, name
 
 
@@ -125,7 +125,7 @@ def _source(where: str) -> Path | None:
         path = Path(where).expanduser().absolute()
         if not path.is_file():
             files = sorted(each.name for each in path.parent.glob("*.py")) if path.parent.is_dir() else []
-            there = f" There are {', '.join(files[:8])}" if files else ""
+            there = f" The folder has {', '.join(files[:8])}" if files else ""
             raise NoAgent(f"there is no file {path}.{did_you_mean(path.name, files)}{there}")
         return path
     top, *parts = where.split(".")
@@ -134,13 +134,13 @@ def _source(where: str) -> Path | None:
         folders = list(spec.submodule_search_locations or ()) if spec is not None else []
         spec = PathFinder.find_spec(part, folders) if part and folders else None
     if spec is None:
-        raise NoAgent(f"there is no module {where!r} here: install its package, or write {EXAMPLE}")
+        raise NoAgent(f"there is no module {where!r}. Install its package, or write {EXAMPLE}")
     return Path(spec.origin) if spec.origin is not None and spec.origin.endswith(".py") else None
 
 
 def _from_file(where: str) -> ModuleType:
     path = _source(where)
-    assert path is not None, "it is a file"
+    assert path is not None, "_source returns None only for modules"
     name = f"slime_agents_file_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:

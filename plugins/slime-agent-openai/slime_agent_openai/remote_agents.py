@@ -87,7 +87,7 @@ class Threads:
 
 
 def payload_of(settings: RemoteSettings, task: Task, input_id: str) -> bytes:
-    """Input of a sample's agent: the row's metadata with prompt and label, and where the model is."""
+    """Input of a sample's agent: the row's metadata, prompt and label, and the URL of the model."""
     rollout: dict[str, Json] = {
         "exp_id": settings.exp_id,
         "input_id": input_id,
@@ -110,8 +110,8 @@ def place_of(answer: bytes, bucket: str) -> str:
     if said.get("s3_bucket") != bucket or not isinstance(key, str) or not key:
         raise AgentError(
             "agent_remote_answer",
-            f"the runtime answered {_quoted(answer)}; expected s3_bucket {bucket!r} and a result_key. Is its entry "
-            "point an AgentCoreRLApp's rollout_entrypoint, which answers at once?",
+            f"the runtime answered {_quoted(answer)}; expected s3_bucket {bucket!r} and a result_key. Its entry point "
+            "must be the rollout_entrypoint of an AgentCoreRLApp, which answers at once",
         )
     return key
 
@@ -148,7 +148,7 @@ def _finite(number: object, given: object) -> float:
 
 
 def _no_reward(given: object) -> AgentError:
-    return AgentError("agent_remote_reward", f"the reward is {given!r:.200}; expected a finite number, or some by name")
+    return AgentError("agent_remote_reward", f"the reward is {given!r:.200}; expected finite numbers, one or by name")
 
 
 def _object(raw: bytes, reason: str, what: str) -> dict[str, Json]:
@@ -169,7 +169,7 @@ def _quoted(raw: bytes) -> str:
 class RemoteSession:
     """One session of the runtime."""
 
-    id: str = field(default_factory=lambda: str(uuid4()))  # AWS wants at least 33 characters
+    id: str = field(default_factory=lambda: str(uuid4()))  # AWS requires at least 33 characters
     invocation: "asyncio.Future[bytes] | None" = None  # running or answered; None: nothing to stop
 
 
@@ -211,7 +211,7 @@ class RemoteAgents:
             try:
                 _, left = await asyncio.wait(self._ending, timeout=CLOSING_S)
                 if left:
-                    log.warning("%d sessions of the runtime were not ended; they end when idle", len(left))
+                    log.warning("%d runtime sessions were not stopped; they stop when idle", len(left))
             finally:
                 for each in self._ending:
                     each.cancel()
@@ -219,7 +219,7 @@ class RemoteAgents:
         self._aws.close()
         if self.counts:
             told = ", ".join(f"{name} {count} times" for name, count in self.counts.most_common())
-            log.warning("the runtime did not take invocations at once: %s; tps_limit is what paces them", told)
+            log.warning("the runtime refused invocations at first: %s. Lower tps_limit to avoid this", told)
 
     async def run(self, task: Task, *, timeout_s: float) -> Verdict:
         """Run one agent. Its time limit does not include the wait for a place or its cold start."""
@@ -252,7 +252,7 @@ class RemoteAgents:
                     raise
                 self.counts[error.reason] += 1
                 last = error
-        raise AgentError("agent_remote_busy", f"it was not taken in {attempt + 1} attempts, the last: {last.detail}")
+        raise AgentError("agent_remote_busy", f"the runtime refused {attempt + 1} attempts, the last: {last.detail}")
 
     async def _result(self, key: str, timeout_s: float) -> bytes:
         look_s = self._settings.initial_interval
@@ -290,10 +290,10 @@ class RemoteAgents:
                 return await self._threads.call(partial(self._aws.stop, session_id))
             except AgentError as error:
                 if error.reason == "agent_remote_ResourceNotFoundException":
-                    return None  # it has ended by itself
+                    return None  # the session ended on its own
                 last = error
                 if not (isinstance(error, NotTaken) and error.again):
                     break
             await asyncio.sleep(backoff_s(attempt))
-        log.warning("session %s of the runtime was not ended: %s", session_id, last)
+        log.warning("runtime session %s was not stopped: %s", session_id, last)
         return None

@@ -15,7 +15,7 @@ EXAMPLE_ARN = "arn:aws:bedrock-agentcore:us-west-2:123456789012:runtime/my_agent
 BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 PREFIX = re.compile(r"[\w.-]+(/[\w.-]+)*", re.ASCII)
 OURS = ("exp_id", "input_id", "s3_bucket", "base_url", "api_key", "model_id", "evaluation")
-"""Fields of `_rollout` that the run itself writes."""
+"""Fields of `_rollout` that the run sets."""
 
 
 class RemoteSettings(CommonSettings):
@@ -24,47 +24,47 @@ class RemoteSettings(CommonSettings):
     model_config = ConfigDict(protected_namespaces=())  # model_id is the runtime's name for it
 
     agent_runtime_arn: str = Field(description="ARN of the runtime, which includes its region.")
-    s3_bucket: str = Field(description="Bucket that the results are written to.")
+    s3_bucket: str = Field(description="S3 bucket that receives the results.")
     exp_id: str = Field(description="First part of the results' keys: EXP_ID/INPUT_ID/SESSION_ID.json.")
     model_id: str = Field("default", min_length=1, description="Name of the model that the agent receives.")
     prompt_key: str = Field(
-        "prompt", description="Key of the prompt in the payload, unless the row's metadata has this key; empty: none."
+        "prompt", description="Payload key for the prompt, unless the row's metadata has it. Empty: no prompt."
     )
-    label_key: str = Field("answer", description="Key of the label in the payload, by the same rule.")
+    label_key: str = Field("answer", description="Payload key for the label, with the same rules.")
     reward_key: str = Field(
         "rewards",
-        description="Key of the reward in the result: a number, numbers of which the last counts, or numbers by name. "
-        "Empty: use the run's rewards.",
+        description="Result key for the reward: a number, a list whose last number counts, or numbers by name. Empty: "
+        "use the run's rewards.",
     )
     rollout: dict[str, JsonValue] = Field(
         {}, description="More entries of the payload's _rollout, such as sampling_params."
     )
-    max_concurrent: int = Field(100, ge=1, le=1_000_000, description="Most sessions of the runtime at once.")
+    max_concurrent: int = Field(100, ge=1, le=1_000_000, description="Maximum number of concurrent runtime sessions.")
     max_pool_connections: int = Field(
-        100, ge=1, le=65_536, description="Most connections to AWS, and calls on them, at once."
+        100, ge=1, le=65_536, description="Maximum number of connections to AWS and of concurrent calls."
     )
     tps_limit: float = Field(
-        25.0, gt=0, le=1_000_000, description="Most invocations and stops a second, as the runtime's quota counts them."
+        25.0, gt=0, le=1_000_000, description="Maximum invocations and stops per second; keep it below the AWS quota."
     )
     max_retry_attempts: int = Field(
         5, ge=0, le=1000, description="Retries of an invocation that the runtime did not accept."
     )
     invoke_seconds: float = Field(
-        120.0, gt=0, le=1e7, description="Seconds for the runtime to accept an invocation, its cold start included."
+        120.0, gt=0, le=1e7, description="Seconds for the runtime to accept an invocation, including a cold start."
     )
     initial_interval: float = Field(
-        0.5, gt=0, le=1e7, description="Seconds between the first and the second look for a result."
+        0.5, gt=0, le=1e7, description="Seconds between the first and the second poll for a result."
     )
-    max_interval: float = Field(5.0, gt=0, le=1e7, description="Most seconds between two looks.")
-    backoff_factor: float = Field(1.5, ge=1, le=1000, description="Factor by which the interval grows with each look.")
-    endpoint_url: str = Field("", description="URL of the runtime's API; empty: AWS, by the region.")
-    s3_endpoint_url: str = Field("", description="URL of S3; empty: AWS.")
+    max_interval: float = Field(5.0, gt=0, le=1e7, description="Maximum seconds between two polls.")
+    backoff_factor: float = Field(1.5, ge=1, le=1000, description="Factor by which the interval grows with each poll.")
+    endpoint_url: str = Field("", description="URL of the runtime's API. Empty: AWS in the ARN's region.")
+    s3_endpoint_url: str = Field("", description="URL of S3. Empty: AWS.")
 
     @field_validator("agent_runtime_arn")
     @classmethod
     def _check_arn(cls, arn: str) -> str:
         if not ARN.fullmatch(arn):
-            raise ValueError(f"this is not an ARN of an AgentCore runtime; one looks like {EXAMPLE_ARN}")
+            raise ValueError(f"{arn!r:.200} is not an ARN of an AgentCore runtime. Write one such as {EXAMPLE_ARN}")
         return arn
 
     @field_validator("s3_bucket")
@@ -72,8 +72,8 @@ class RemoteSettings(CommonSettings):
     def _check_bucket(cls, bucket: str) -> str:
         if not BUCKET.fullmatch(bucket):
             raise ValueError(
-                "this is not a name of a bucket: 3 to 63 small letters, digits, dots and hyphens, without s3:// and "
-                "without a path, which exp_id is for"
+                f"{bucket!r:.200} is not a bucket name: use 3 to 63 lower-case letters, digits, dots and hyphens, "
+                "without s3://. A path belongs in exp_id"
             )
         return bucket
 
@@ -81,21 +81,21 @@ class RemoteSettings(CommonSettings):
     @classmethod
     def _check_prefix(cls, exp_id: str) -> str:
         if not PREFIX.fullmatch(exp_id):
-            raise ValueError('write letters, digits, "_", "." and "-", with "/" between them where it has parts')
+            raise ValueError(f'{exp_id!r:.200} is not a key: use letters, digits, "_", ".", "-", and "/" between parts')
         return exp_id
 
     @field_validator("rollout")
     @classmethod
     def _check_rollout(cls, rollout: dict[str, JsonValue]) -> dict[str, JsonValue]:
         if written := [name for name in OURS if name in rollout]:
-            raise ValueError(f"the run itself writes {written[0]}: leave it out")
+            raise ValueError(f"the run sets {written[0]} itself. Remove it")
         return rollout
 
     @field_validator("endpoint_url", "s3_endpoint_url")
     @classmethod
     def _check_url(cls, url: str) -> str:
         if url and (urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname):
-            raise ValueError("this is not a URL: it begins with http:// or https://, and names a host")
+            raise ValueError(f"{url!r:.200} is not a URL. Write http:// or https:// and a host")
         return url
 
     @model_validator(mode="after")
@@ -104,9 +104,9 @@ class RemoteSettings(CommonSettings):
             return self
         if is_loopback(urlsplit(self.public_url).hostname or "" if self.public_url else self.host):
             raise ValueError(
-                f"a runtime in AWS cannot reach {self.public_url or self.host}: write "
-                'host = "0.0.0.0", port = 9090 and public_url = "http://ADDRESS:9090", with an address of this machine '
-                "in the runtime's network; or endpoint_url, where the runtime is on this machine, too"
+                f"a runtime in AWS cannot reach {self.public_url or self.host}. Set "
+                'host = "0.0.0.0", port = 9090 and public_url = "http://ADDRESS:9090", with this machine\'s address '
+                "in the runtime's network. If the runtime is on this machine, set endpoint_url"
             )
         return self
 
@@ -114,7 +114,7 @@ class RemoteSettings(CommonSettings):
     def _need_boto3(self) -> Self:
         if find_spec("boto3") is None:
             raise ValueError(
-                "agent_remote needs boto3, which is not installed: from a checkout of slime-core: "
+                "agent_remote needs boto3, which is not installed. Install it from a checkout of slime-core: "
                 "pip install -e . -e './plugins/slime-agent-openai[agentcore]'"
             )
         return self
@@ -122,5 +122,5 @@ class RemoteSettings(CommonSettings):
     @property
     def region(self) -> str:
         found = ARN.fullmatch(self.agent_runtime_arn)
-        assert found is not None, "it was checked"
+        assert found is not None, "_check_arn accepts no other value"
         return found["region"]

@@ -37,10 +37,10 @@ def main_of(chains: Sequence[Chain]) -> Chain:
     return max((chain for chain in reversed(chains) if chain[-1][0].made > asked), key=len)
 
 
-ASKED_NOTHING = "agent_asked_nothing"  # Failure reason of a sample whose agent never asked the model
+ASKED_NOTHING = "agent_asked_nothing"  # Failure reason of a sample whose agent sent no request to the model
 HOW_TO_ASK = (
-    "it ended without a reply of the model: its client asks there with base_url = task.openai_base_url or "
-    "task.anthropic_base_url and api_key = task.api_key; a command, with what its environment has"
+    "the agent ended without a reply of the model. Give its client base_url = task.openai_base_url or "
+    "task.anthropic_base_url, and api_key = task.api_key; a command finds both in its environment"
 )
 ROUNDS = "round_number"  # Metric with the number of the model's replies in a conversation
 WRONG_TURNS = "agent_turn_rewards"
@@ -91,7 +91,7 @@ def _checked(outcome: Outcome, main: Sequence[tuple[Node, bool]]) -> tuple[list[
         return ends, outcome
     detail = (
         f"the agent returned {len(given)} turn_rewards, {list(given)!r:.200}; its main conversation has {len(ends)} "
-        "replies of the model: one whose history was edited or written anew begins another"
+        "replies of the model. A reply to an edited or new history belongs to another conversation"
     )
     return ends, Outcome(failure=WRONG_TURNS, detail=detail)
 
@@ -129,7 +129,7 @@ def _close(sample: Sample, session: Session, outcome: Outcome, *, is_cut: bool, 
     reward = result.agents.get(agent, result.reward) if agent else result.reward
     if session.interrupted.is_set():
         sample.status = Status.ABORTED
-    elif session.is_used_up:  # after a refusal, its agent's error is not a mistake, and its result earns nothing
+    elif session.is_used_up:  # an agent's error after the limit is not a failure: without a reward it earns 0
         failed = outcome.failure is not None and reward is None
         sample.status, sample.reward = Status.TRUNCATED, 0.0 if failed else reward
     elif outcome.failure is not None:

@@ -27,13 +27,13 @@ from slime_core.data import HfTokenizer
 from slime_core.errors import ConfigError, LimitError, ModelError
 from slime_core.roles import FinishReason, GenerateChunk, GenerateContext, GenerateOutput, SamplingParams
 
-LEAVE_OUT = 'leave it out, or set on_sampling = "ignore" in the generator\'s section of the run file'
+LEAVE_OUT = f'remove it, or set on_sampling = "ignore" {IN_SECTION}'
 
 
 def drawn(
     own: SamplingParams, request: Request, *, is_free: bool, on_sampling: Literal["refuse", "ignore"]
 ) -> tuple[SamplingParams, bool]:
-    """Sampling settings of a reply, and whether a wish of its agent was ignored; `is_free`: all wishes are granted."""
+    """Sampling settings of a reply, and whether a request of its agent was ignored; `is_free`: apply all requests."""
     aside = [wanted for wanted in request.sampling if not _may(own, wanted, is_free=is_free)]
     if aside and on_sampling == "refuse":
         raise _refusal(own, aside[0])
@@ -53,9 +53,9 @@ def _may(own: SamplingParams, wanted: Wanted, *, is_free: bool) -> bool:
 
 def _refusal(own: SamplingParams, wanted: Wanted) -> ApiError:
     if not wanted.setting:
-        return unsupported(wanted.field, f"the model draws from its own distribution; {LEAVE_OUT}")
+        return unsupported(wanted.field, f"training samples the model's unmodified distribution; {LEAVE_OUT}")
     runs, theirs = _shown(_of(own, wanted)), _shown(wanted.value)
-    return unsupported(wanted.field, f"the policy is trained with {runs}, not {theirs}; {LEAVE_OUT}")
+    return unsupported(wanted.field, f"this run trains with {runs}, not {theirs}; {LEAVE_OUT}")
 
 
 def _of(own: SamplingParams, wanted: Wanted) -> float:
@@ -69,7 +69,7 @@ def _shown(value: float) -> str:
 
 @dataclass(slots=True)
 class Stops:
-    """Passes a reply's text on, up to the first of its stop texts."""
+    """Forwards a reply's text up to the first stop text."""
 
     wanted: Sequence[str]  # The stop texts
     text: str = ""  # Text passed on so far
@@ -125,9 +125,9 @@ class SessionLimits:
     max_turns: int | None = None  # Replies; None: the run's limit
     max_turn_tokens: int | None = None  # Tokens of one reply; None: all tokens that are left
     on_sampling: Literal["refuse", "ignore"] = "refuse"
-    """How an agent's own sampling settings are handled in training, where the run's settings apply."""
+    """How to handle an agent's own sampling settings in training, where the run's settings apply."""
     on_constraints: Literal["refuse", "ignore"] = "refuse"
-    """How format constraints are handled, which have no effect here."""
+    """How to handle format constraints, which have no effect here."""
     keeps_template: bool = False  # Whether to drop earlier reasoning at a new question, where the template does
 
 
@@ -153,9 +153,9 @@ class Session:
         self.forest = Forest(bridge, keeps_template=limits.keeps_template)  # Its conversations
         self.counts = Counter({"constraints_ignored": 0})  # More counts, by metric name
         self.interrupted = asyncio.Event()
-        """Set once requests are refused: the engine was taken away and the sample runs again, or `broken` is set."""
+        """Set once requests are refused: the run aborted this sample and runs it again, or `broken` is set."""
         self.broken: ConfigError | None = None  # Why no sample of this run can be generated, once known
-        self.is_used_up = False  # Whether it asked for more than its limits
+        self.is_used_up = False  # Whether the agent exceeded a limit
         self._context, self._limits, self._family = context, limits, family
         self._misfit = misfit if family.reads_calls else none_fits(str(context.tokenizer), family.name)
         self._is_closed = False
@@ -229,7 +229,7 @@ class Session:
         asked: str,
         on_chunk: Callable[[GenerateChunk], None] | None,
     ) -> GenerateOutput:
-        """The engine's answer, under a name derived from the request's content, not from its time."""
+        """The engine's output. Its turn name depends on the request's content, not on its time."""
         number = self._taken[asked]
         self._taken[asked] += 1
         try:
@@ -249,14 +249,14 @@ class Session:
     def _planned(self, request: Request) -> Plan:
         try:
             if self._misfit and request.tools:
-                self._bridge.whole([Message(Role.USER, "Hello.")])  # without a chat template, report that instead
+                self._bridge.whole([Message(Role.USER, "Hello.")])  # a missing chat template is the better error
                 raise self._end("tools", self._misfit)
             return self.forest.plan(request)
         except ModelError as error:
             raise self._end("messages", f"{error}; {WHY_A_TEMPLATE}") from None
 
     def _end(self, field: str, why: str) -> ApiError:
-        """End the run for a fault that no agent can fix; returns the error for its request."""
+        """End the run for an error that no agent can fix; returns the error for its request."""
         self.broken = ConfigError(why)
         self.interrupted.set()
         return unsupported(field, why)
@@ -280,7 +280,7 @@ class Session:
         left = self._context.sampling.max_new_tokens - used
         if left <= 0:
             most = self._context.sampling.max_new_tokens
-            self._use_up(f"prompt is too long: of the {most} tokens that this session may have, {used} are used")
+            self._use_up(f"prompt is too long: this session has used {used} of its {most} tokens")
         context = self._context.max_context
         if context is not None and len(prompt) >= context:
             self._use_up(
@@ -298,23 +298,23 @@ class Session:
         if self._is_closed:
             raise session_closed()
         if self.interrupted.is_set():
-            raise ApiError(400, "the run interrupted this session; its sample is run again", code="interrupted")
+            raise ApiError(400, "the run interrupted this session and runs its sample again", code="interrupted")
 
     def _require_turn(self) -> None:
         most = min((n for n in (self._limits.max_turns, self._context.max_turns) if n is not None), default=None)
         if most is not None and self._turns >= most:
             self.is_used_up = True
-            raise ApiError(400, f"this session has had its {most} turns", code="turn_limit")
+            raise ApiError(400, f"this session has used all of its {most} turns", code="turn_limit")
 
     async def _encoded(self, text: str) -> list[int]:
-        """Token ids of a text. Refuses text too long for the context by its size in bytes: saves memory and time."""
+        """Token ids of a text. Refuses a text whose size in bytes exceeds the context, to save memory and time."""
         context, tokenizer = self._context.max_context, self._context.tokenizer
         if context is not None and isinstance(tokenizer, HfTokenizer):
             most = context * tokenizer.longest_token
             if len(text) > most or (4 * len(text) > most and len(text.encode(errors="replace")) > most):
                 self._use_up(
-                    f"prompt is too long: {len(text):,} characters are more tokens than this model's maximum context "
-                    f"length, {context} tokens"
+                    f"prompt is too long: {len(text):,} characters exceed this model's maximum context length of "
+                    f"{context} tokens"
                 )
         if len(text) > LONG_TEXT:
             return await asyncio.to_thread(self._context.tokenizer.encode, text)

@@ -1,4 +1,4 @@
-"""Settings of the generators: what runs, its limits, and where agents reach the model."""
+"""Settings of the generators: which agents run, their limits, and the address of the model."""
 
 from ipaddress import ip_address
 from typing import Literal, Self
@@ -17,43 +17,43 @@ class CommonSettings(Settings):
     """Settings of all generators of agents."""
 
     seconds: float = Field(
-        600.0, gt=0, le=1e7, description="Seconds that one agent may take, without its wait for a place."
+        600.0, gt=0, le=1e7, description="Time limit of one agent in seconds, without its wait for a slot."
     )
     max_turns: int | None = Field(
-        None, ge=1, le=10**9, description="Most replies for one sample; rollout_max_turns also applies."
+        None, ge=1, le=10**9, description="Maximum number of replies per sample. rollout_max_turns also applies."
     )
     max_turn_tokens: int | None = Field(
-        None, ge=1, le=10**9, description="Most tokens of one reply; by default as many as are left."
+        None, ge=1, le=10**9, description="Maximum tokens per reply. Default: all remaining tokens."
     )
     parser: str = Field(
         "auto",
-        description="Parser of the model's tool calls and reasoning, such as hermes. auto: the one that fits the chat "
-        "template; slime agent prove MODEL prints it.",
+        description="Parser of the model's tool calls and reasoning, such as hermes. auto selects the parser that fits "
+        "the chat template; slime agent prove MODEL prints its name.",
     )
     context: Literal["append", "template"] = Field(
         "append",
-        description="append keeps what the model saw; template lets the chat template drop earlier reasoning at a new "
-        "question, which starts another sample.",
+        description="append keeps all tokens that the model saw. template lets the chat template drop earlier "
+        "reasoning after a user message, which starts another sample.",
     )
     on_sampling: Literal["refuse", "ignore"] = Field(
         "refuse",
-        description="Whether to refuse or ignore an agent's temperature, min_p or other sampling settings in "
-        "training; evaluation uses them.",
+        description="Whether to refuse or ignore an agent's own sampling settings, such as temperature, in training. "
+        "Evaluation applies them.",
     )
     on_constraints: Literal["refuse", "ignore"] = Field(
         "refuse",
-        description="Whether to refuse or ignore requests for an output format, such as tool_choice = required, a "
-        "JSON Schema or guided_json.",
+        description="Whether to refuse or ignore output constraints, such as tool_choice = required, a JSON Schema or "
+        "guided_json.",
     )
     hosted_tools: Literal["refuse", "ignore"] = Field(
         "refuse", description="Whether to refuse or ignore tools that a provider runs, such as web_search."
     )
-    subagent_headers: list[str] = Field([], description="More request headers that identify a sub-agent.")
+    subagent_headers: list[str] = Field([], description="Additional request headers that name a sub-agent.")
     host: str = Field(
-        "127.0.0.1", description="Address that the gateway binds; 0.0.0.0 (all addresses) for agents on other machines."
+        "127.0.0.1", description="Address that the gateway binds. Use 0.0.0.0 for agents on other machines."
     )
     port: int = Field(
-        0, ge=0, le=65535, description="Port of the gateway; 0 takes a free one, for agents on this machine."
+        0, ge=0, le=65535, description="Port of the gateway. 0 takes a free one, for agents on this machine."
     )
     public_url: str = Field(
         "",
@@ -77,26 +77,26 @@ class CommonSettings(Settings):
             return url
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ValueError(f"this is not a URL: it begins with http:// or https://, and names a host: {EXAMPLE_URL}")
+            raise ValueError(f"{url!r:.200} is not a URL. Write http:// or https:// and a host: {EXAMPLE_URL}")
         if parts.hostname in UNREACHABLE:
             raise ValueError(
-                f"{parts.hostname} is what is bound, and nobody reaches it: name this machine, {EXAMPLE_URL}"
+                f"agents cannot connect to {parts.hostname}. Write this machine's name or address: {EXAMPLE_URL}"
             )
         if parts.path.rstrip("/").endswith("/v1"):
-            raise ValueError("leave /v1 out: each sample's base URL, with its key and /v1, is made of it")
+            raise ValueError("remove /v1: the gateway appends each sample's key and /v1 itself")
         return url
 
     @model_validator(mode="after")
     def _say_where(self) -> Self:
         if not is_loopback(self.host) and not self.public_url:
             raise ValueError(
-                f'host = "{self.host}" lets agents on other machines ask, and they must be told by which address: '
-                f'write port = {self.port or 8700} and public_url = "http://ADDRESS:{self.port or 8700}", with a name '
-                "or an address of this machine that they reach; or leave host out, where agents run on this machine"
+                f'host = "{self.host}" serves agents on other machines, which need a URL. Write '
+                f'port = {self.port or 8700} and public_url = "http://ADDRESS:{self.port or 8700}", with a name or '
+                "an address of this machine. If all agents run on this machine, remove host"
             )
         if self.public_url and not self.port:
             raise ValueError(
-                f"port = 0 takes a free one, which {self.public_url} does not lead to: write port = "
+                f"port = 0 takes a free port, which may differ from that of {self.public_url}. Write port = "
                 f"{urlsplit(self.public_url).port or 8700}"
             )
         return self
@@ -106,21 +106,21 @@ class ProcessSettings(CommonSettings):
     """Settings of generators whose agents are processes on this machine."""
 
     memory_mb: int = Field(
-        4096, ge=64, le=2**24, description="Resident MiB of one agent process with all its child processes."
+        4096, ge=64, le=2**24, description="Limit of resident memory, in MiB, of an agent process with its children."
     )
 
 
 class PooledSettings(ProcessSettings):
     """Settings of generators whose agents share processes."""
 
-    workers: int = Field(2, ge=1, le=4096, description="Processes that run agents.")
-    agents_per_worker: int = Field(64, ge=1, le=65_536, description="Agents that run at once in each process.")
+    workers: int = Field(2, ge=1, le=4096, description="Number of processes that run agents.")
+    agents_per_worker: int = Field(64, ge=1, le=65_536, description="Maximum number of concurrent agents per process.")
 
 
 class AgentSettings(PooledSettings):
     """`[generator.agent]`."""
 
-    agent: str = Field(description="The agent: ./file.py:function or package.module:function; `def` or `async def`.")
+    agent: str = Field(description="Agent: ./file.py:function or package.module:function, `def` or `async def`.")
 
     @field_validator("agent")
     @classmethod
@@ -133,10 +133,10 @@ class CliSettings(ProcessSettings):
     """`[generator.agent_cli]`."""
 
     command: list[str] = Field(
-        description="Command and arguments. It runs in a separate folder: use absolute paths. Placeholders: {prompt}, "
-        "{url}, {openai_base_url}, {anthropic_base_url}, {api_key} and {model}."
+        description="Command and arguments. Use absolute paths, since it runs in a separate folder. Placeholders: "
+        "{prompt}, {url}, {openai_base_url}, {anthropic_base_url}, {api_key} and {model}."
     )
-    env: dict[str, str] = Field({}, description="More environment variables; only PATH is inherited.")
+    env: dict[str, str] = Field({}, description="Additional environment variables. Only PATH is inherited.")
 
     @model_validator(mode="after")
     def _find(self) -> Self:
@@ -150,10 +150,10 @@ class FleetSettings(CommonSettings):
     """`[generator.agent_fleet]`."""
 
     token: SecretStr = Field(
-        description="Token that workers of the fleet send, from the environment: $env:SLIME_FLEET_TOKEN."
+        description="Secret that the fleet's workers send. Take it from the environment: $env:SLIME_FLEET_TOKEN."
     )
     lease_s: float = Field(
-        60.0, ge=1, le=1e7, description="Seconds without a report from a worker after which its task goes to another."
+        60.0, ge=1, le=1e7, description="Seconds without a report after which a worker's task goes to another worker."
     )
 
 
@@ -172,8 +172,8 @@ class VerifiersSettings(PooledSettings):
     """`[generator.verifiers]`."""
 
     environment: str = Field(
-        description="Environment: an installed package's name, or ./file.py:function or package.module:function that "
-        "makes it. The default function is load_environment."
+        description="Environment: an installed package's name, or ./file.py:function or package.module:function. The "
+        "default function is load_environment."
     )
     arguments: dict[str, JsonValue] = Field({}, description="Keyword arguments of that function.")
 

@@ -1,8 +1,8 @@
-"""Task: an agent's input. Result: what it may return, checked in its process and sent to the driver as JSON.
+"""Task: an agent's input. Result: its return value, checked in its process and sent to the driver as JSON.
 
 Example:
 
-    said = said_of(Result(1.0, turn_rewards=[0.5, 0.0]))        # TypeError, ValueError: not a verdict
+    said = said_of(Result(1.0, turn_rewards=[0.5, 0.0]))        # TypeError, ValueError: not a valid result
     verdict = verdict_of(said)
 """
 
@@ -70,7 +70,7 @@ class Task:
 
 
 def said_of(made: object) -> dict[str, Json]:
-    """An agent's return value as JSON. Raises TypeError or ValueError: it is not a verdict."""
+    """An agent's return value as JSON. Raises TypeError or ValueError if it is not valid."""
     if not isinstance(made, Result):
         return {"reward": _reward(made)}
     said: dict[str, Json] = {"reward": _reward(made.reward), "metadata": _metadata(made.metadata)}
@@ -102,13 +102,13 @@ def _reward(made: object) -> Json:
         case _:
             raise TypeError(f"the agent returned {made!r:.200}; expected a number, numbers by name, None, or a Result")
     if not all(map(isfinite, numbers.values())):
-        raise ValueError(f"the agent returned {made!r:.200}; expected a finite number, or None where it has no reward")
+        raise ValueError(f"the agent returned {made!r:.200}; expected a finite number, or None for no reward")
     return dict(numbers) if isinstance(made, dict) else numbers[""]
 
 
 def _agents(made: object) -> dict[str, Json]:
     if not isinstance(made, Mapping):
-        raise TypeError(f"the agent returned agents {made!r:.200}; expected rewards by the name of a sub-agent")
+        raise TypeError(f"the agent returned agents {made!r:.200}; expected rewards by sub-agent name")
     return {str(name): _reward(reward) for name, reward in made.items()}
 
 
@@ -123,7 +123,7 @@ def _turn_rewards(made: object) -> list[Json]:
 
 def _metadata(made: object) -> Json:
     if not isinstance(made, Mapping) or not all(isinstance(name, str) for name in made):
-        raise TypeError(f"the agent returned metadata {made!r:.200}; expected values of JSON by name")
+        raise TypeError(f"the agent returned metadata {made!r:.200}; expected JSON values by name")
     try:
         return cast(Json, json.loads(json.dumps(dict(made), allow_nan=False)))
     except (TypeError, ValueError) as error:

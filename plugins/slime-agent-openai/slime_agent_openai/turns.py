@@ -29,7 +29,7 @@ COLUMNS = {TURN_REWARDS: Grain.TOKEN, TURN_INDEX: Grain.TOKEN}  # Columns that `
 class TurnLevelSettings(Settings):
     """`[advantage.turn_level]`."""
 
-    gamma: float = Field(1.0, ge=0.0, le=1.0, description="Discount of rewards, for each turn that they are ahead.")
+    gamma: float = Field(1.0, ge=0.0, le=1.0, description="Discount factor per turn for the rewards of later turns.")
     std_normalization: bool = Field(True, description="Divide by the standard deviation of a group's returns.")
 
 
@@ -65,7 +65,7 @@ def _turns(sample: Sample) -> list[tuple[int, float]]:
         if turn is None or not (turns[-1][0] if turns else 0) < turn[0] <= sample.response_length:
             raise ValueError(
                 f"sample {sample.index} of group {sample.group_index} has metadata {TURN_REWARDS!r} = {given!r:.200}; "
-                f"expected [[end, value], ...], ends rising, from 1 to {sample.response_length}, and finite values"
+                f"expected [[end, value], ...] with rising ends from 1 to {sample.response_length} and finite values"
             )
         turns.append(turn)
     return turns

@@ -53,8 +53,8 @@ def agent(environment: str, arguments: Mapping[str, Json]) -> Callable[[Task], A
     made = _loaded(environment, arguments)
     if made.requires_group_rollouts:
         raise ConfigError(
-            f"the rubric of environment {environment!r} has a reward of whole groups, and a generator has one rollout: "
-            "take it out of the rubric, and write it as a group reward"
+            f"the rubric of environment {environment!r} has a reward that needs a whole group, but this generator "
+            "scores each rollout separately. Remove it from the rubric and write it as a group reward"
         )
     client_of = _clients().OpenAIChatCompletionsClient
     openai_client = importlib.import_module("openai").AsyncOpenAI
@@ -109,7 +109,7 @@ def _loaded(environment: str, arguments: Mapping[str, Json]) -> _Environment:
     _clients()
     made = resolve(reference_of(environment))(**arguments)
     if not callable(getattr(made, "rollout", None)) or not hasattr(made, "rubric"):
-        raise ConfigError(f"{environment!r} made no environment of verifiers: it is {made!r:.200}")
+        raise ConfigError(f"{environment!r} returned {made!r:.200}, which is not an environment of verifiers")
     return cast(_Environment, made)
 
 
@@ -124,8 +124,8 @@ def _clients() -> _Clients:
         return cast(_Clients, importlib.import_module("verifiers.clients"))
     except ImportError as error:
         raise ConfigError(
-            f"environments of verifiers cannot be run ({error}): install the extra `verifiers` of slime-agent-openai, "
-            "which is verifiers>=0.3,<0.4; later releases have no load_environment"
+            f"verifiers cannot be imported ({error}). Install the extra `verifiers` of slime-agent-openai, which "
+            "requires verifiers>=0.3,<0.4: later releases have no load_environment"
         ) from None
 
 
@@ -139,9 +139,9 @@ def _without_none(value: Json) -> Json:
 def main() -> None:
     """Write an environment's rows to standard output, one JSON line each."""
     parser = argparse.ArgumentParser(prog="python -m slime_agent_openai.verifiers_agent", description=main.__doc__)
-    parser.add_argument("environment", help="package, or ./file.py:function")
-    parser.add_argument("--arguments", type=json.loads, default={}, help="keyword arguments, as JSON")
-    parser.add_argument("--evaluation", action="store_true", help="its data set for evaluation")
+    parser.add_argument("environment", help="an installed package, or ./file.py:function")
+    parser.add_argument("--arguments", type=json.loads, default={}, help="its keyword arguments, as JSON")
+    parser.add_argument("--evaluation", action="store_true", help="write the evaluation data set")
     given = parser.parse_args()
     for row in rows_of(given.environment, given.arguments, evaluation=given.evaluation):
         sys.stdout.write(json.dumps(row) + "\n")

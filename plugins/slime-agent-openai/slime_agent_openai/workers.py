@@ -62,7 +62,7 @@ class RunningWorker:
         self._serving: asyncio.Task[None] | None = None
         self._server: asyncio.Server | None = None
         self._life: asyncio.Task[None] | None = None
-        self._end = ("agent_stopped", "its worker was ended")
+        self._end = ("agent_stopped", "its worker was stopped")
 
     async def start(self) -> None:
         self._server = await asyncio.start_unix_server(self._connected, self._socket, limit=LONGEST)
@@ -71,7 +71,7 @@ class RunningWorker:
         self._life = asyncio.create_task(self._live())
         await asyncio.wait({self._ready}, timeout=START_S)
         if not self._ready.done():
-            raise AgentError("agent_start", f"it was not imported after {START_S:g} s")
+            raise AgentError("agent_start", f"its import took longer than {START_S:g} s")
         if error := self._ready.result():
             raise error
 
@@ -131,7 +131,7 @@ class RunningWorker:
             self._find_stuck(answer)
             return False
         is_doubtful = len(self._answers) > 1
-        self._end = ("agent_blocked", f"an agent kept the event loop of its worker for more than {BLOCKED_S:g} s")
+        self._end = ("agent_blocked", f"an agent blocked the event loop of its worker for more than {BLOCKED_S:g} s")
         await self._kill()
         return is_doubtful
 
@@ -249,7 +249,7 @@ class Workers:
             if isinstance(made, BaseException):
                 await self.close()
                 if isinstance(made, AgentError):
-                    raise ConfigError(f"agent {self._agent!r} cannot be run: {made.detail}") from None
+                    raise ConfigError(f"cannot start agent {self._agent!r}: {made.detail}") from None
                 raise made
 
     async def close(self) -> None:
@@ -304,9 +304,9 @@ class Workers:
 
     async def _started(self) -> RunningWorker:
         if self._folder is None:
-            raise AgentError("agent_stopped", "the workers were ended", shared=True)
+            raise AgentError("agent_stopped", "the workers were stopped", shared=True)
         socket = Path(tempfile.mkdtemp(dir=self._folder.name)) / "socket"
-        paths = json.dumps([*sys.path, str(Path.cwd())])  # workers import what the driver can import
+        paths = json.dumps([*sys.path, str(Path.cwd())])  # workers can import the same modules as the driver
         command = [sys.executable, "-c", MAIN, paths, self._agent, str(socket), self._arguments]
         worker = RunningWorker(command, environment(), self._memory_mb, socket, most=self._most)
         self._running.add(worker)

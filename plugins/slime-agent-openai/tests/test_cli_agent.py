@@ -70,10 +70,10 @@ def test_failed_command_names_the_reason(argv: list[str], timeout_s: float, reas
 @table(
     "argv, said",
     [
-        ([], "no command: write command ="),
-        (["no-such-agent"], "there is no command 'no-such-agent' on PATH: install it"),
-        (["./no-such-agent"], "there is no command './no-such-agent': install it, or write its whole path"),
-        (["sh", "{promt}"], r"\{promt\} names nothing\. Did you mean 'prompt'\? There are \{prompt\}, \{url\}"),
+        ([], "command is empty. Write for example command ="),
+        (["no-such-agent"], "there is no command 'no-such-agent' on PATH. Install it"),
+        (["./no-such-agent"], "there is no command './no-such-agent'. Install it, or write its absolute path"),
+        (["sh", "{promt}"], r"unknown \{promt\}\. Did you mean 'prompt'\? Placeholders are \{prompt\}, \{url\}"),
     ],
 )
 def test_unusable_command_is_refused_early(argv: list[str], said: str) -> None:
@@ -89,9 +89,9 @@ def test_command_path_is_relative_to_the_driver(tmp_path: Path, monkeypatch: pyt
     assert failure(["./my-agent"]).detail == "here"
     assert failure(["my-agent"], env={"PATH": f"{tmp_path}:/usr/bin:/bin"}).detail == "here"
     check_command(["my-agent"], {"PATH": str(tmp_path)})
-    with pytest.raises(ValueError, match=f"is not in the folder that an agent runs in: write {program}"):
+    with pytest.raises(ValueError, match=f"does not exist in an agent's working directory. Write {program}"):
         check_command(["sh", "./my-agent"], {})
-    with pytest.raises(ValueError, match=f"my-agent is not in the folder that an agent runs in: write {program}"):
+    with pytest.raises(ValueError, match=f"my-agent does not exist in an agent's working directory. Write {program}"):
         check_command(["sh", "my-agent"], {})
     check_command(["sh", str(program)], {})
 

@@ -352,6 +352,6 @@ async def test_refusals_are_logged_once_per_kind(tokenizer: HfTokenizer, caplog:
             assert b"400" in await reader.read()
             writer.close()
     lines = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
-    kinds = sorted(line.partition("refused, ")[2].partition(":")[0] for line in lines)
+    kinds = sorted(line.partition("request, ")[2].partition(":")[0] for line in lines)
     assert kinds == ["invalid_api_key", "invalid_body", "invalid_json", "not HTTP", "request_too_large"]
     assert not [record for record in caplog.records if record.exc_info]

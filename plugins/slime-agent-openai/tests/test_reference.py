@@ -32,7 +32,7 @@ def test_function_of_one_argument_is_accepted(tmp_path: Path, defined: str) -> N
 @table("defined", ["def solve()", "async def solve(task, client)", "def solve(task, *, client)"])
 def test_wrong_arity_is_refused_without_import(tmp_path: Path, defined: str) -> None:
     (tmp_path / "mine.py").write_text(f"raise RuntimeError\n{defined}:\n    return 1.0\n")
-    said = r"mine\.py:2: solve\(.*\) does not take one argument: .* write def solve\(task\)"
+    said = r"mine\.py:2: solve\(.*\) does not take one argument\. .* write def solve\(task\)"
     with pytest.raises(ValueError, match=said):
         check(f"{tmp_path}/mine.py:solve")
 
@@ -57,9 +57,9 @@ def test_undecidable_reference_is_left_to_the_worker(tmp_path: Path, source: str
 @table(
     "source, said",
     [
-        ("solve = [print]", r"solve of .* is not a function but \["),
-        ("async def solve(task):\n    yield 1.0", "solve of .* yields, so calling it runs nothing; an agent returns"),
-        ("def solve(task):\n    yield 1.0", "solve of .* yields, so calling it runs nothing; an agent returns"),
+        ("solve = [print]", r"solve of .* is not a function, but \["),
+        ("async def solve(task):\n    yield 1.0", "solve of .* is a generator, so a call does not run it"),
+        ("def solve(task):\n    yield 1.0", "solve of .* is a generator, so a call does not run it"),
         ("from shutil import move as solve", r"solve\(src, dst.*\) of .* does not take one argument"),
     ],
 )
@@ -73,18 +73,18 @@ def test_worker_refuses_bad_function_on_import(tmp_path: Path, source: str, said
 @table(
     "reference, said",
     [
-        ("agents.py", r"agent 'agents.py' names no function: write ./agents.py:solve"),
-        (f"{AGENTS}:9", "names no function"),
-        (f"{AGENTS}", r"names no function: write .*misbehaving_agents\.py:FUNCTION, as ./agents\.py:solve"),
+        ("agents.py", r"agent 'agents.py' does not name a function. Write ./agents.py:solve"),
+        (f"{AGENTS}:9", "does not name a function"),
+        (f"{AGENTS}", r"does not name a function. Write .*misbehaving_agents\.py:FUNCTION, like ./agents\.py:solve"),
         (f"{AGENTS}:eaten", "has no function 'eaten'"),
-        (f"{AGENTS}:raisez", r"has no function 'raisez'\. Did you mean 'raises'\? Its functions are gives_a_reward"),
+        (f"{AGENTS}:raisez", r"has no function 'raisez'\. Did you mean 'raises'\? It has gives_a_reward"),
         (
             f"{AGENTS.with_name('misbehaving_agent.py')}:raises",
             r"there is no file .*misbehaving_agent\.py\. Did you mean 'misbehaving_agents",
         ),
-        ("slime_agent_openai.refernce:check", "there is no module 'slime_agent_openai.refernce' here"),
+        ("slime_agent_openai.refernce:check", "there is no module 'slime_agent_openai.refernce'"),
         ("slime_agent_openai.reference:chekc", r"has no function 'chekc'\. Did you mean 'check'"),
-        ("no_such_package.agents:solve", "there is no module 'no_such_package.agents' here"),
+        ("no_such_package.agents:solve", "there is no module 'no_such_package.agents'"),
     ],
 )
 def test_missing_reference_lists_alternatives(reference: str, said: str) -> None:

@@ -65,7 +65,7 @@ def test_changed_sampling_is_refused_in_training(talker: Talker, path: str) -> N
     for name, (status, error) in zip(fields, told, strict=True):
         code = error.get("code", error.get("error_code"))
         assert (status, code, error["param"]) == (400, "unsupported_parameter", name)
-        assert 'leave it out, or set on_sampling = "ignore" in the generator' in error["message"]
+        assert 'remove it, or set on_sampling = "ignore" in the generator' in error["message"]
     assert talker.log == []
 
 

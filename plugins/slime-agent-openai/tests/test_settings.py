@@ -18,7 +18,7 @@ ENVIRONMENTS = f"{Path(__file__).parent}/some_environments.py"
 
 
 def test_reachable_gateway_needs_public_url() -> None:
-    with pytest.raises(ValidationError, match='write port = 8000 and public_url = "http://ADDRESS:8000"'):
+    with pytest.raises(ValidationError, match='Write port = 8000 and public_url = "http://ADDRESS:8000"'):
         AgentSettings(agent=AGENT, host="0.0.0.0", port=8000)
     assert AgentSettings(agent=AGENT, host="0.0.0.0", port=8000, public_url="http://10.0.0.7:8000").host == "0.0.0.0"
 
@@ -26,10 +26,10 @@ def test_reachable_gateway_needs_public_url() -> None:
 @table(
     "url, port, said",
     [
-        ("10.0.0.7:8000", 8000, 'this is not a URL: .* public_url = "http://10.0.0.5:8700"'),
-        ("http://0.0.0.0:8000", 8000, "0.0.0.0 is what is bound, and nobody reaches it"),
-        ("http://10.0.0.7:8000/v1", 8000, "leave /v1 out"),
-        ("http://10.0.0.7:8000", 0, "port = 0 takes a free one, which .* does not lead to: write port = 8000"),
+        ("10.0.0.7:8000", 8000, 'is not a URL. Write .* public_url = "http://10.0.0.5:8700"'),
+        ("http://0.0.0.0:8000", 8000, "agents cannot connect to 0.0.0.0"),
+        ("http://10.0.0.7:8000/v1", 8000, "remove /v1"),
+        ("http://10.0.0.7:8000", 0, "port = 0 takes a free port, which may differ from .* Write port = 8000"),
     ],
 )
 def test_unusable_public_url_is_refused(url: str, port: int, said: str) -> None:
@@ -51,7 +51,7 @@ def test_missing_environment_is_refused() -> None:
     assert VerifiersSettings(environment=ENVIRONMENTS).arguments == {}
     with pytest.raises(ValidationError, match=r"has no function 'load_tool'\. Did you mean 'load_tools'\?"):
         VerifiersSettings(environment=f"{ENVIRONMENTS}:load_tool")
-    with pytest.raises(ValidationError, match="there is no module 'no_such_env' here: install its package"):
+    with pytest.raises(ValidationError, match=r"there is no module 'no_such_env'\. Install its package"):
         VerifiersSettings(environment="owner/no-such-env")
 
 
@@ -86,7 +86,7 @@ def _meaning(field: FieldInfo) -> str:
 
 def test_docs_page_lists_every_setting() -> None:
     page = HEAD + "\n".join(rows()) + "\n"
-    assert page in PAGE.read_text("utf-8"), f"docs/agents.md, section Settings, is to be:\n\n{page}"
+    assert page in PAGE.read_text("utf-8"), f"docs/agents.md, section Settings, must be:\n\n{page}"
 
 
 def test_docs_page_names_the_generators() -> None:

@@ -109,8 +109,8 @@ def test_environment_error_fails_the_sample(tokenizer: HfTokenizer) -> None:
 @pytest.mark.parametrize(
     ("environment", "settings", "said"),
     [
-        (":load_groups", {}, "has a reward of whole groups"),
-        (":load_nothing", {}, "made no environment of verifiers: it is {'no': 'environment'}"),
+        (":load_groups", {}, "has a reward that needs a whole group"),
+        (":load_nothing", {}, "returned {'no': 'environment'}, which is not an environment of verifiers"),
         ("", {"arguments": {"malus": 1.0}}, "unexpected keyword argument 'malus'"),
     ],
 )

@@ -5,13 +5,13 @@ import click
 from slime_core.cli import Commands, LazyGroup
 
 COMMANDS: Commands = {
-    "serve": ("slime_agent_openai.commands.fleet:serve", "Train with agents that run elsewhere and ask for work."),
-    "work": ("slime_agent_openai.commands.fleet:work", "Run an agent for whoever serves, elsewhere."),
-    "show": ("slime_agent_openai.commands.inspect:show", "Show the conversations of a run as text or as a page."),
-    "prove": ("slime_agent_openai.commands.inspect:prove", "Show which turns of a model are trained without a fork."),
+    "serve": ("slime_agent_openai.commands.fleet:serve", "Train with agents that run on other machines."),
+    "work": ("slime_agent_openai.commands.fleet:work", "Run agents on this machine for a run on another machine."),
+    "show": ("slime_agent_openai.commands.inspect:show", "Show a run's conversations as text or as an HTML page."),
+    "prove": ("slime_agent_openai.commands.inspect:prove", "Show which kinds of turn train without a fork."),
 }
 
 
 @click.group(cls=LazyGroup, known=COMMANDS)
 def agent() -> None:
-    """Look at agents' conversations, prove a chat template, serve a fleet."""
+    """Show agents' conversations, check a chat template, serve a fleet of workers."""

@@ -1,7 +1,7 @@
 """`slime agent serve RUN.toml` trains with a fleet; `slime agent work URL AGENT` is one of its workers.
 
-`serve` is `slime train` with the generator `agent_fleet`; it takes the run file's settings of `agent` or `agent_cli`.
-`work` needs this package and what the agent imports: no model, no torch.
+`serve` is `slime train` with the generator `agent_fleet`. It reuses the run file's settings for `agent` or `agent_cli`.
+`work` needs this package and the agent's own imports, but no model and no torch.
 """
 
 import asyncio
@@ -29,15 +29,15 @@ KINDS = ("agent_fleet", "agent", "agent_cli")  # A fleet uses the first one that
 @click.argument("run_file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
 @click.option("--host", help="Address to bind.  [default: 127.0.0.1]")
 @click.option("--port", type=click.IntRange(1, 65535), default=8700, show_default=True, help="Port to bind.")
-@click.option("--public-url", help="What workers reach it by; needed where --host is not a loopback address.")
+@click.option("--public-url", help="URL at which workers reach it. Required unless --host is a loopback address.")
 @click.argument("flags", nargs=-1, type=click.UNPROCESSED)
 def serve(run_file: Path, host: str | None, port: int, public_url: str | None, flags: Sequence[str]) -> int:
-    """Train as RUN_FILE says, with agents that run elsewhere and ask for work. FLAGS are the same as for slime train.
+    """Train with RUN_FILE and agents on other machines, which fetch tasks over HTTP. Takes all FLAGS of slime train.
 
     \b
     export SLIME_FLEET_TOKEN=$(openssl rand -hex 16)
     slime agent serve run.toml --host 0.0.0.0 --public-url http://10.0.0.5:8700
-    slime agent work http://10.0.0.5:8700 ./agents.py:solve     # elsewhere, with the same variable
+    slime agent work http://10.0.0.5:8700 ./agents.py:solve     # on the other machines, with the same token
     """  # noqa: D301  # \b keeps click from filling the lines below it
     require_token()
     own = {"host": host, "port": port, "public_url": public_url}
@@ -48,12 +48,12 @@ def serve(run_file: Path, host: str | None, port: int, public_url: str | None, f
 
 
 def require_token() -> str:
-    """Token that the fleet's workers send. Raises ConfigError: the environment has none."""
+    """The fleet's token from the environment. Raises ConfigError if it is not set."""
     if token := os.environ.get(TOKEN):
         return token
     raise ConfigError(
-        f"no {TOKEN} in the environment. It is what workers show to the run that serves, any text that nobody guesses, "
-        f"the same on both sides: export {TOKEN}=$(openssl rand -hex 16)"
+        f"the environment variable {TOKEN} is not set. It is a shared secret: use the same value for slime agent serve "
+        f"and for every worker. Create one with: export {TOKEN}=$(openssl rand -hex 16)"
     )
 
 
@@ -71,17 +71,17 @@ def _literal(value: object) -> str:
 @click.command()
 @click.argument("url")
 @click.argument("agent")
-@click.option("--agents", type=click.IntRange(min=1), default=64, show_default=True, help="Agents at once.")
-@click.option("--workers", type=click.IntRange(min=1), default=2, show_default=True, help="Processes that run them.")
-@click.option("--memory-mb", type=click.IntRange(min=64), default=4096, show_default=True, help="MiB of each process.")
+@click.option("--agents", type=click.IntRange(min=1), default=64, show_default=True, help="Most concurrent agents.")
+@click.option("--workers", type=click.IntRange(min=1), default=2, show_default=True, help="Processes that run agents.")
+@click.option("--memory-mb", type=click.IntRange(min=64), default=4096, show_default=True, help="MiB per process.")
 @click.option(
-    "--patience-s", type=click.FloatRange(min=0), default=120.0, show_default=True, help="Seconds without an answer."
+    "--patience-s", type=click.FloatRange(min=0), default=120.0, show_default=True, help="Seconds to retry the run."
 )
 def work(url: str, agent: str, agents: int, workers: int, memory_mb: int, patience_s: float) -> None:
-    """Run AGENT (./file.py:function) for the run that serves at URL, until that ends.
+    """Run AGENT (./file.py:function) for the run that is served at URL, until that run ends.
 
-    The fleet's token is in the variable SLIME_FLEET_TOKEN. An unreachable run is retried for --patience-s: it may be
-    about to start or to resume. Prints a line when it has reached the run, and at the end how many agents ended how.
+    Set the environment variable SLIME_FLEET_TOKEN to the fleet's token. An unreachable run is retried for --patience-s
+    seconds, since it may be starting or resuming. Prints a line on connection, and a summary of results at the end.
     """
     token = require_token()
     try:
@@ -91,16 +91,16 @@ def work(url: str, agent: str, agents: int, workers: int, memory_mb: int, patien
     runs = Workers(agent, workers=workers, agents_per_worker=-(-agents // workers), memory_mb=memory_mb)
     client = FleetClient(url, token, patience_s=patience_s, tell=click.echo)
     counts = asyncio.run(_worked(runs, client, agents, agent))
-    click.echo(f"the run has ended: {told(counts) or 'nothing to do'}")
+    click.echo(f"the run has ended: {told(counts) or 'no tasks received'}")
 
 
 async def _worked(runs: Workers, client: FleetClient, agents: int, agent: str) -> Counter[str]:
-    """Work until the run ends. SIGTERM acts like Ctrl-C: tasks under way go to another worker."""
+    """Work until the run ends. SIGTERM acts like Ctrl-C: unfinished tasks go to another worker."""
     task = asyncio.current_task()
-    assert task is not None, "asyncio.run made it"
+    assert task is not None, "asyncio.run creates a task"
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     await runs.start()
-    click.echo(f"{agent} is imported, and up to {agents} of it will run at once")
+    click.echo(f"imported {agent}; up to {agents} agents run at once")
     try:
         return await client.work(runs, agents)
     finally:

@@ -1,6 +1,6 @@
-"""`slime agent show RUN`: a rollout's conversations. `slime agent prove MODEL`: turns that train without a fork.
+"""`slime agent show RUN` prints a rollout's conversations; `slime agent prove MODEL` checks a chat template.
 
-`prove` runs the same code as a run: the bridge's proofs and the search for a parser.
+`prove` runs the same code as training: the bridge's proofs and the search for a parser.
 """
 
 import json
@@ -28,12 +28,12 @@ SHOWN = 400  # Characters of a span shown in the terminal
 @click.command()
 @click.argument("run", type=click.Path(path_type=Path, exists=True, file_okay=False))
 @click.option("--rollout", type=click.IntRange(min=0), help="Number of the rollout.  [default: the newest]")
-@click.option("--limit", type=click.IntRange(min=1), default=64, show_default=True, help="Executions at most.")
+@click.option("--limit", type=click.IntRange(min=1), default=64, show_default=True, help="Most executions to show.")
 @click.option("--model", type=click.Path(path_type=Path), help="Folder of the tokenizer.  [default: the run's model]")
-@click.option("--html", "as_html", is_flag=True, help="Write RUN/report/agents.html, or --out, instead.")
-@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Where the page goes.")
+@click.option("--html", "as_html", is_flag=True, help="Write an HTML page instead, to RUN/report/agents.html or --out.")
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Path of the HTML page.")
 def show(run: Path, rollout: int | None, limit: int, model: Path | None, as_html: bool, out: Path | None) -> None:
-    """Show the conversations of a rollout of the run folder RUN: turns, tools, where they part, and what is trained on.
+    """Show a rollout's conversations from the run folder RUN: turns, tools, branches, and which tokens are trained on.
 
     \b
     slime agent show runs/first
@@ -58,22 +58,22 @@ def show(run: Path, rollout: int | None, limit: int, model: Path | None, as_html
 def _shard(run: Path, number: int | None) -> Shard:
     shards = [Shard(path) for path in list_shards(run / "samples")]
     if not shards:
-        raise RunFolderError(f"{run / 'samples'} holds no rollout yet: one is written when it ends. {_advice(run)}")
+        raise RunFolderError(f"{run / 'samples'} has no rollout yet; each is written when it ends. {_advice(run)}")
     if number is None:
         return shards[-1]
     found = next((shard for shard in shards if shard.rollout_id == number), None)
     if found is None:
         there = f"{shards[0].rollout_id} to {shards[-1].rollout_id}"
-        raise RunFolderError(f"{run / 'samples'} holds no rollout {number}; there is {there}")
+        raise RunFolderError(f"{run / 'samples'} has no rollout {number}; it has {there}")
     return found
 
 
 def _advice(run: Path) -> str:
     if not (run / "run.toml").is_file():
-        return "RUN is a run's folder, what --save says."
+        return "RUN must be a run folder: the path that slime train got as --save."
     return (
-        "If the run ended because too many samples failed, train again with --max-error-rate 1: then they are kept, "
-        "and shown with why each of them failed."
+        "If the run ended because too many samples failed, train again with --max-error-rate 1. The run then keeps "
+        "failed samples, and this command shows why each one failed."
     )
 
 
@@ -82,7 +82,7 @@ def _executions(shard: Shard) -> Iterator[Execution]:
     yield from executions_of(generated.kept)
     for group in generated.dropped:
         yield from executions_of([group], generated.reasons[group.id])
-    yield from executions_of(generated.failed, "failed, and its group went on without it")
+    yield from executions_of(generated.failed, "failed; its group continued without it")
 
 
 def _tokenizer(run: Path, model: Path | None) -> Tokenizer | None:
@@ -90,12 +90,12 @@ def _tokenizer(run: Path, model: Path | None) -> Tokenizer | None:
         return HfTokenizer.load(model)
     written = nofollow(run / "run.toml")
     if not written.is_file():
-        raise RunFolderError(f"{run} is not the folder of a run: it has no run.toml")
+        raise RunFolderError(f"{run} is not a run folder: it has no run.toml")
     used = Path(str(read_run_file(written).get("hf_checkpoint")))
     try:
         return HfTokenizer.load(used)
     except ModelError as error:
-        click.echo(f"shown as ids: {printable(str(error))}. Name the folder of its tokenizer: --model DIR", err=True)
+        click.echo(f"no tokenizer, so tokens are shown as ids: {printable(str(error))}. Pass --model DIR", err=True)
         return None
 
 
@@ -135,11 +135,11 @@ AFTER_CALLS: Sequence[tuple[Role, ...]] = ((Role.TOOL,), (Role.TOOL, Role.USER))
 @click.argument("model", type=click.Path(path_type=Path, exists=True, file_okay=False))
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def prove(model: Path, as_json: bool) -> int:
-    """Show which turns of the model in folder MODEL, or of a run's newest one, are trained without a fork.
+    """Show which kinds of turn extend a conversation without a fork, for the model in folder MODEL.
 
-    A proved turn goes on from exactly what the engine saw, so a conversation is one sample. Where the chat template
-    changes earlier text, the history is rendered again, which is as exact and costs one sample more. Exit code 1 if
-    some turn is not proved or no parser reads the model's calls.
+    MODEL may be a run folder: its newest model is checked. A proved turn continues the exact tokens that the engine
+    saw, so a conversation stays one sample. If the chat template changes earlier text, the history is rendered again,
+    which is as exact but adds a sample. Exit code 1: a turn is not proved, or no parser reads the model's tool calls.
     """
     tokenizer = HfTokenizer.load(_model_in(model))
     bridge = Bridge(tokenizer)
@@ -184,14 +184,12 @@ def _called(answer: str, tail: Sequence[Role], *, tools: bool) -> str:
 def _print(rows: Sequence[tuple[str, bool]], parser: str | None) -> None:
     width = max(len(name) for name, _ in rows)
     for name, proved in rows:
-        said = click.style("goes on token for token", fg="green") if proved else click.style("a fork", fg="yellow")
+        said = click.style("extends the exact tokens", fg="green") if proved else click.style("a fork", fg="yellow")
         click.echo(f"  {name:{width}}  {said}")
     done = sum(proved for _, proved in rows)
-    click.echo(f"{done} of {len(rows)} kinds of turn go on from what the engine saw; each of the others is a fork.")
+    click.echo(f"{done} of {len(rows)} kinds of turn extend the engine's exact tokens; each other kind starts a fork.")
     if parser is None:
-        text = (
-            "no parser reads the calls that this template writes; if the model writes them otherwise, name the parser: "
-        )
-        click.echo(click.style(f'{text}parser = "hermes". {there_are()}', fg="yellow"))
+        text = "no parser reads this template's tool calls. If the model writes another format, set its parser"
+        click.echo(click.style(f'{text}, such as parser = "hermes". {there_are()}', fg="yellow"))
     else:
-        click.echo(f"calls of tools are read by the parser {parser!r}")
+        click.echo(f"the parser {parser!r} reads the tool calls")

@@ -88,9 +88,9 @@ class Called:
 
     def __post_init__(self) -> None:
         if not self.name or not self.name.isprintable() or " " in self.name:
-            raise ValueError("no name of a tool")
+            raise ValueError("not a tool name")
         if not isinstance(json.loads(self.arguments), dict):
-            raise ValueError("the arguments are no object")
+            raise ValueError("the arguments are not an object")
 
 
 class Draft:

@@ -29,7 +29,7 @@ from slime_core.sample import Json
 _decode = json.JSONDecoder().raw_decode
 _SPACE = re.compile(r"\s*")
 _CONSTANTS: Mapping[str, str] = {"True": "true", "False": "false", "None": "null"}
-"""JSON for values that templates print as Python does."""
+"""JSON of the constants that templates print in Python's syntax."""
 
 
 def _past(text: str, at: int, pattern: re.Pattern[str] = _SPACE) -> int:
@@ -39,14 +39,14 @@ def _past(text: str, at: int, pattern: re.Pattern[str] = _SPACE) -> int:
 
 def _refuse_rest(text: str, at: int = 0) -> None:
     if text[at:].strip():
-        raise ValueError("text where a call is expected")
+        raise ValueError("unexpected text after a call")
 
 
 def _members(text: str, at: int) -> tuple[dict[str, str], int]:
     """Members of the JSON object at a position, each value as it is written, and the position behind the object."""
     value, end = _decode(text, at)
     if not isinstance(value, dict):
-        raise ValueError("no object")
+        raise ValueError("not an object")
     made: dict[str, str] = {}
     at = _past(text, at + 1)
     while text[at] != "}":
@@ -353,7 +353,7 @@ def _lfm_json(part: re.Match[str]) -> str:
     if after:
         return f'{{"name": {_quoted(word)}, "arguments": {{' if after == "(" else f"{_quoted(word)}: "
     if word and not _NUMBER.fullmatch(word := _CONSTANTS.get(word, word)):
-        raise ValueError("a word that is no value")
+        raise ValueError("unquoted text is not a value")
     return word or {")": "}}", ",": ""}.get(part[0][0], part[0])
 
 
@@ -417,7 +417,7 @@ class _In(enum.Enum):
 
 
 class Harmony:
-    """Implements `Parser`: an answer is several messages, and each one's head tells its type.
+    """Implements `Parser`: an answer is several messages, and each message's head names its type.
 
     A prompt ends where a head begins, behind `<|start|>assistant`.
     """

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 
+from slime_agent_openai.errors import IN_SECTION
 from slime_agent_openai.message import Message, Role, Tool, ToolCall
 from slime_agent_openai.parsers.answer import Family, Reading
 from slime_agent_openai.parsers.families import OWN
@@ -47,32 +48,32 @@ def family_named(name: str) -> Family:
 
 def unknown(name: str) -> str:
     """Error message for a name without a family."""
-    return f"no agent parser {name!r}.{did_you_mean(name, names())} There are: {', '.join(names())}."
+    return f"no agent parser {name!r}.{did_you_mean(name, names())} Use one of {', '.join(names())}."
 
 
 def none_fits(template: str, parser: str) -> str:
-    """Error message if tools are offered and the parser reads no calls; `template` names whose chat template it is."""
+    """Error message if tools are offered and the parser reads no calls; `template`: the model of the chat template."""
     return (
-        f"an agent offers tools, and {parser!r}, the agent parser for the chat template of {template}, reads no calls "
-        'of them: none would ever be seen. Where parser is "auto", no other one reads what the template writes. '
-        "In the generator's section of the run file name the one that reads what the model writes, for example "
-        f'parser = "hermes". {there_are()}'
+        f"an agent offers tools, but {parser!r}, the agent parser for the chat template of {template}, reads no tool "
+        'calls, so every call would be lost. With parser = "auto", no parser reads the calls that the template writes. '
+        f'{IN_SECTION.capitalize()}, set the parser that reads the model\'s calls, for example parser = "hermes". '
+        f"{there_are()}"
     )
 
 
 def another_fits(template: str, parser: str, other: str, written: str) -> str:
     """Error message if tools are offered and the parser cannot read the template's calls."""
     return (
-        f'an agent offers tools, and parser = "{parser}" does not read the calls that the chat template of {template} '
-        f'writes: none would ever be seen. It writes {written.strip()!r:.200}, which parser = "{other}" reads: write '
-        'that in the generator\'s section of the run file, or leave parser at "auto", which finds it.'
+        f'an agent offers tools, but parser = "{parser}" does not read the calls that the chat template of {template} '
+        f'writes, so every call would be lost. It writes {written.strip()!r:.200}, which parser = "{other}" reads. '
+        f'Set that {IN_SECTION}, or leave parser at "auto", which finds it.'
     )
 
 
 def there_are() -> str:
     """The families that read calls, one per line, and how to add one."""
     known = "\n".join(f"  {name}: {family.summary}" for name, family in families().items() if family.reads_calls)
-    return f"There are:\n{known}\nOr write one, and name it in the entry-point group {GROUP}."
+    return f"Parsers that read tool calls:\n{known}\nA package can add one in the entry-point group {GROUP}."
 
 
 def _loaded(entry: EntryPoint) -> Family:

@@ -50,8 +50,8 @@ REFUSED: Mapping[str, Only] = {
     "functions": Only(([],), "use tools"),
     "modalities": Only((["text"],), NO_RECORDING),
     "n": Only((1,), ONE_REPLY),
-    "top_logprobs": Only((0,), "only the log-probs of what was sampled are known"),
-    "web_search_options": Only((), "nothing here searches the web; offer a function that does"),
+    "top_logprobs": Only((0,), "only log-probs of sampled tokens are available"),
+    "web_search_options": Only((), "there is no web search here; offer a function that searches"),
 }
 TEXTS = {"text": "text", "refusal": "refusal"}
 
@@ -61,7 +61,7 @@ def read_chat(body: Body, new_id: NewId, known: Known | None = None) -> tuple[Re
     asked, known = read_fields(body, REFUSED), known or Known()
     messages = known.messages.read(asked.at("messages"), lambda said: (_read_message(said),))
     if not messages:
-        raise refused("messages is empty; a conversation has at least one", "messages")
+        raise refused("messages is empty; send at least one message", "messages")
     tools = known.tools.read(asked.at("tools"), lambda offered: (_tool(offered),))
     may_call, forced = choice_of(asked.at("tool_choice"))
     name, log_probs = new_id("chatcmpl"), asked.at("logprobs").flag()
@@ -121,7 +121,7 @@ def _tool(offered: Value) -> Tool:
 
 def _function(at: Value) -> Value:
     if (kind := at.at("type").text("function")) != "function":
-        raise unsupported(at.path, f"a tool of type {kind!r} is not a function of the agent's")
+        raise unsupported(at.path, f"its type is {kind!r}, but only tools of type 'function' are supported")
     return at
 
 

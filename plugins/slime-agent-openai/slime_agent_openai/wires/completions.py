@@ -26,11 +26,11 @@ from slime_agent_openai.wires.values import ONE_REPLY, Only, read_fields
 from slime_agent_openai.wires.wire import MODEL, Body, NewId, Wire, event, openai_error
 
 REFUSED: Mapping[str, Only] = {
-    KWARGS: Only(({},), "a prompt goes to the model as it is, without a chat template"),
+    KWARGS: Only(({},), "a raw prompt uses no chat template"),
     "echo": Only((False,), "a reply does not repeat its prompt"),
-    "logprobs": Only((), "chat completions tell them"),
+    "logprobs": Only((), "use chat completions, which return them"),
     "n": Only((1,), ONE_REPLY),
-    "suffix": Only(("",), "the model goes on from a prompt and fills no gap"),
+    "suffix": Only(("",), "the model continues a prompt and does not fill gaps"),
     **TOLD,
 }
 
@@ -39,7 +39,7 @@ def read_completions(body: Body, new_id: NewId) -> tuple[Request, Wire]:
     """A request, and the wire that writes its reply."""
     asked = read_fields(body, REFUSED)
     if not (prompt := asked.at("prompt").text()):
-        raise asked.at("prompt").wrong("a text of at least a character")
+        raise asked.at("prompt").wrong("a non-empty text")
     name = new_id("cmpl")
     request = Request(
         (),

@@ -37,11 +37,11 @@ from slime_agent_openai.wires.wire import MODEL, Body, NewId, Wire, anthropic_er
 
 REFUSED: Mapping[str, Only] = {
     **TEMPLATED,
-    "container": Only((), "nothing is run for the model; offer functions"),
-    "mcp_servers": Only(([],), "servers of tools are the agent's to ask; offer their functions"),
+    "container": Only((), "no code runs on the server; offer functions"),
+    "mcp_servers": Only(([],), "the gateway does not connect to MCP servers; offer their tools as functions"),
 }
 TEXTS = {"text": "text"}
-BLOCKS = "text, thinking, redacted_thinking, tool_use and tool_result are read"
+BLOCKS = "use text, thinking, redacted_thinking, tool_use or tool_result"
 
 
 def read_messages(
@@ -52,9 +52,9 @@ def read_messages(
     after = _continued(asked.at("thread"))
     said = known.messages.read(asked.at("messages"), _messages)
     if not said:
-        raise refused("messages is empty; a conversation has at least one", "messages")
+        raise refused("messages is empty; send at least one message", "messages")
     if asked.at("max_tokens").is_given and said[-1].role is Role.ASSISTANT:  # any history can be counted
-        raise refused("the last of messages is the assistant's: no reply is begun for the model", "messages")
+        raise refused("the last message is the assistant's, but prefilled replies are not supported", "messages")
     if (system := text_of(asked.at("system"), TEXTS)) and not after:
         said = (Message(Role.SYSTEM, system), *said)
     tools = known.tools.read(asked.at("tools"), partial(_tools, hosted=hosted))

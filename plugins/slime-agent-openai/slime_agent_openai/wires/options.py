@@ -39,7 +39,7 @@ def stop_texts(stop: Value) -> tuple[str, ...]:
     texts = [stop] if isinstance(stop.json, str) else list(stop.each())
     for text in texts:
         if not text.text():
-            raise text.wrong("a text of at least a character")
+            raise text.wrong("a non-empty text")
     return tuple(text.text() for text in texts)
 
 
@@ -63,7 +63,7 @@ def _within(name: str, most: float | None = None) -> Callable[[Value], float]:
 
 
 def _top_k(at: Value) -> float:
-    return at.whole(-1) or -1  # some engines write 0 for all tokens
+    return at.whole(-1) or -1  # some engines use 0 for all tokens
 
 
 def _count(at: Value) -> float:
@@ -108,31 +108,31 @@ UNDRAWN: Mapping[str, tuple[Json, ...]] = {
 KWARGS = "chat_template_kwargs"  # The field's name in all protocols with messages
 OWN = frozenset({"add_generation_prompt", "continue_final_message", "documents", "messages", "tokenize", "tools"})
 """Template variables that a request may not set."""
-_BEGUN = "a reply is begun by the model: send the text as the user's, or post a whole prompt to /v1/completions"
-_TEXT_ONLY_REPLY = "replies are told as text; the run keeps their tokens"
+_BEGUN = "prefilled replies are not supported; send the text as a user message, or a raw prompt to /v1/completions"
+_TEXT_ONLY_REPLY = "replies contain text only; the run keeps their tokens"
 TOLD: Mapping[str, Only] = {
-    "include_stop_str_in_output": Only((False,), "the text of stop is left out of a reply"),
-    "lora_path": Only(("",), "there is one policy, and it is what is trained"),
-    "no_stop_trim": Only((False,), "the text of stop is left out of a reply"),
-    "prompt_logprobs": Only((), "only the log-probs of what was sampled are known"),
+    "include_stop_str_in_output": Only((False,), "a reply does not include the stop text"),
+    "lora_path": Only(("",), "there is only one model, the policy in training"),
+    "no_stop_trim": Only((False,), "a reply does not include the stop text"),
+    "prompt_logprobs": Only((), "only log-probs of sampled tokens are available"),
     "return_hidden_states": Only((False,), _TEXT_ONLY_REPLY),
     "return_token_ids": Only((False,), _TEXT_ONLY_REPLY),
     "return_tokens_as_token_ids": Only((False,), _TEXT_ONLY_REPLY),
     "skip_special_tokens": Only((True,), "a reply's text has no special tokens"),
-    "truncate_prompt_tokens": Only((), "what is too long is refused; send less"),
+    "truncate_prompt_tokens": Only((), "too long prompts are refused; send a shorter one"),
 }  # Fields of vLLM and SGLang that change a reply's format, in all protocols
 TEMPLATED: Mapping[str, Only] = {
     "add_generation_prompt": Only((True,), _BEGUN),
     "add_special_tokens": Only((False,), "the chat template writes all tokens of the prompt"),
     "chat_template": Only((), "the policy is trained with its own chat template"),
     "continue_final_message": Only((False,), _BEGUN),
-    "documents": Only(([],), "send what they say in a message"),
+    "documents": Only(([],), "send their text in a message"),
     "echo": Only((False,), "a reply does not repeat its prompt"),
     "enable_thinking": Only((), 'send {"chat_template_kwargs": {"enable_thinking": ...}}'),
-    "include_reasoning": Only((True,), "reasoning is told, and may be left aside"),
+    "include_reasoning": Only((True,), "replies always include reasoning; ignore it if you do not need it"),
     "input_ids": Only((), "send messages"),
-    "separate_reasoning": Only((True,), "reasoning is told apart from the text"),
-    "stream_reasoning": Only((True,), "reasoning is told while it is made"),
+    "separate_reasoning": Only((True,), "replies always separate reasoning from text"),
+    "stream_reasoning": Only((True,), "streams always include reasoning"),
     **TOLD,
 }  # The same, and fields that change the prompt, in protocols with messages
 
@@ -141,14 +141,14 @@ def template_of(kwargs: Value) -> str:
     """Arguments for the template, as JSON; empty: none."""
     given = kwargs.object()
     if own := sorted(OWN & given.keys()):
-        raise unsupported(f"{kwargs.path}.{own[0]}", "it follows from the request's other fields")
+        raise unsupported(f"{kwargs.path}.{own[0]}", "other fields of the request set it")
     if not given:
         return ""
     return json.dumps(json.loads(kwargs.as_json()), sort_keys=True, separators=(",", ":"))
 
 
-UNFORCED = 'what the model calls is its own choice; send "auto" or "none"'
-TEXT_ONLY = "the model's answers are text that is not constrained; check them in the agent"
+UNFORCED = 'the model chooses its calls itself; send "auto" or "none"'
+TEXT_ONLY = "output is not constrained here; check the format in the agent"
 OPENAI_CHOICES = {"auto": True, "none": False, "required": None}
 ANTHROPIC_CHOICES = {"auto": True, "none": False, "any": None, "tool": None}
 """By name: whether the model may call tools; None: it must."""
@@ -196,8 +196,8 @@ def _chosen(choice: Value, kind: Value, known: Mapping[str, bool | None]) -> tup
 
 
 Hosted: TypeAlias = Literal["refuse", "ignore"]
-"""How tools that are not the agent's functions are handled, such as a provider's search. Some agents always list them
-but work without them."""
+"""How to handle tools that are not the agent's functions, such as a provider's search. Some agents always list them but
+work without them."""
 
 
 def function_tool(at: Value, parameters: str) -> Tool:
@@ -214,5 +214,5 @@ def hosted_tool(at: Value, hosted: Hosted) -> None:
     """Ignores or refuses a tool that a provider would run."""
     if hosted == "refuse":
         kind = at.at("type").text("")
-        why = f"a tool of type {kind!r} would be run by a provider; offer functions only"
+        why = f"only a provider can run a tool of type {kind!r}; offer functions"
         raise unsupported(at.path, f'{why}, or set hosted_tools = "ignore" {IN_SECTION}')

@@ -37,14 +37,14 @@ from slime_core.sample import Json
 
 REFUSED: Mapping[str, Only] = {
     **TEMPLATED,
-    "background": Only((False,), "a reply is made while its request waits"),
-    "conversation": Only((), "no conversations are stored; send previous_response_id, or the history"),
-    "prompt": Only((), "no prompts are stored; send its messages"),
-    "top_logprobs": Only((0,), "only chat completions tell log-probs"),
+    "background": Only((False,), "background requests are not supported; wait for the reply"),
+    "conversation": Only((), "conversations are not stored; send previous_response_id or the history"),
+    "prompt": Only((), "prompts are not stored; send the messages"),
+    "top_logprobs": Only((0,), "only chat completions return log-probs"),
 }
 TEXTS = {"input_text": "text", "output_text": "text", "text": "text", "refusal": "refusal"}
 THOUGHTS = {"reasoning_text": "text", "summary_text": "text", "text": "text"}
-ITEMS = "message, reasoning, function_call, function_call_output and item_reference are read"
+ITEMS = "use message, reasoning, function_call, function_call_output or item_reference"
 ROLES = {"system": Role.SYSTEM, "developer": Role.SYSTEM, "user": Role.USER, "assistant": Role.ASSISTANT}
 
 
@@ -70,7 +70,7 @@ def read_responses(
     _refuse_more(asked)
     said = _messages(_items(asked.at("input"), store.items if store is not None else {}))
     if not said:
-        raise refused("input is empty; it has at least one message", "input")
+        raise refused("input is empty; send at least one message", "input")
     after, instructions = asked.at("previous_response_id").text(""), asked.at("instructions").text("")
     if instructions and not after:
         said = [Message(Role.SYSTEM, instructions), *said]
@@ -115,7 +115,7 @@ def _items(given: Value, known: Mapping[str, Body]) -> Iterator[Value]:
             continue
         name = item.at("id").text()
         if name not in known:
-            told = f"{item.path} refers to {name!r}, and no item that this session stored has this id; send the item"
+            told = f"{item.path} refers to {name!r}, but this session stored no item with this id; send the item itself"
             raise ApiError(404, told, code="item_not_found", param=item.path)
         yield Value(known[name], item.path)
 
@@ -160,7 +160,7 @@ def _prefix(space: str) -> str:
 def _refuse_more(asked: Value) -> None:
     for included in asked.at("include").each():
         if included.text() == "message.output_text.logprobs":
-            raise unsupported(included.path, "only chat completions tell log-probs")
+            raise unsupported(included.path, "only chat completions return log-probs")
     if (cut := asked.at("truncation")).text("disabled") not in ("auto", "disabled"):
         raise cut.wrong('"auto" or "disabled"')
 

@@ -87,7 +87,7 @@ class Value:
         try:
             return self._encodable(json.dumps(self.object(), ensure_ascii=False, allow_nan=False))
         except (ValueError, RecursionError):
-            raise self.wrong("an object of plain JSON: no NaN, and not nested for ever") from None
+            raise self.wrong("an object of plain JSON without NaN or deep nesting") from None
 
     def wrong(self, expected: str) -> ApiError:
         path = self.path or "the body"
@@ -97,7 +97,7 @@ class Value:
         try:
             text.isascii() or text.encode()
         except UnicodeEncodeError:
-            raise refused(f"{self.path} has half of a surrogate pair; expected Unicode text", self.path) from None
+            raise refused(f"{self.path} has an unpaired surrogate; expected valid Unicode", self.path) from None
         return text
 
 
@@ -112,14 +112,14 @@ def part_text(part: Value, kinds: Mapping[str, str]) -> str:
     """Text of one part."""
     kind = part.at("type").text()
     if kind not in kinds:
-        raise unreadable(part, kind, f"only {', '.join(kinds)}")
+        raise unreadable(part, kind, f"use {' or '.join(kinds)}")
     return part.at(kinds[kind]).text("")
 
 
 def unreadable(part: Value, kind: str, known: str) -> ApiError:
     """Error for a part of an unsupported type: usually a picture, a recording or a file."""
     if kind in NO_MODEL_READS:
-        return unsupported(part.path, f"no model is given what is of type {kind!r}; send what it says as text")
+        return unsupported(part.path, f"parts of type {kind!r} cannot be sent to the model; send their content as text")
     return refused(
         f"{part.path} is of type {kind!r}, which is not supported here: {known}", part.path, "unsupported_content"
     )
@@ -157,5 +157,5 @@ def read_fields(body: Body, not_supported: Mapping[str, Only]) -> Value:
     return Value(body)
 
 
-NO_RECORDING = "the model's answers are text"  # Why output other than text is refused
-ONE_REPLY = "a request has one reply; send it again for another"  # Why more replies are refused
+NO_RECORDING = "the model generates only text"  # Why output other than text is refused
+ONE_REPLY = "a request gets one reply; send it again for another"  # Why more replies are refused

@@ -38,7 +38,7 @@ class Wire(Protocol):
     def add(self, delta: Delta) -> Iterator[bytes]: ...
 
     def end(self, reply: Reply) -> Iterator[bytes]:
-        """The last events; without them the client has no answer."""
+        """The last events; a stream without them has no answer."""
         ...
 
     def fail(self, error: ApiError) -> Iterator[bytes]:

@@ -12,7 +12,7 @@ def test_proved_template_exits_with_0(tmp_path: Path, capsys: pytest.CaptureFixt
     assert run_cli(["agent", "prove", str(tmp_path)]) == 0
     said = capsys.readouterr().out
     assert "10 of 10 kinds of turn" in said
-    assert "read by the parser 'hermes'" in said
+    assert "the parser 'hermes' reads the tool calls" in said
 
 
 def test_forking_template_exits_with_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -36,5 +36,5 @@ def test_prove_lists_parsers_for_unknown_calls(tmp_path: Path, capsys: pytest.Ca
     load_chat(tmp_path, "{% for m in messages %}{{ m.content }}{% endfor %}")
     assert run_cli(["agent", "prove", str(tmp_path)]) == 1
     said = capsys.readouterr().out
-    assert "no parser reads the calls that this template writes" in said
+    assert "no parser reads this template's tool calls" in said
     assert "  hermes: " in said

@@ -26,9 +26,9 @@ def test_run_is_served_to_a_fleet_worker(tmp_path: Path) -> None:
             assert served.returncode == 0, served.stderr
             assert "rollout 1/1  reward 1.000" in served.stdout
             assert served.stderr.count(f"the fleet is served at http://127.0.0.1:{port}; start workers") == 1
-            assert "of the fleet has come, number 1 of this run" in served.stderr
+            assert "joined the fleet (1 so far)" in served.stderr
             said = worker.communicate(timeout=60)[0].decode().splitlines()
-            assert said[0] == f"{tmp_path / 'agents.py'}:solve is imported, and up to 3 of it will run at once"
+            assert said[0] == f"imported {tmp_path / 'agents.py'}:solve; up to 3 agents run at once"
             assert f"connected to http://127.0.0.1:{port} as " in said[-2]
             assert said[-1] == "the run has ended: 4 done"
             assert worker.returncode == 0
@@ -44,7 +44,7 @@ def test_a_worker_needs_the_token_and_an_agent(
 ) -> None:
     monkeypatch.delenv("SLIME_FLEET_TOKEN", raising=False)
     assert run_cli(["agent", "work", "http://127.0.0.1:9", "./agents.py:solve"]) == 2
-    assert "no SLIME_FLEET_TOKEN in the environment" in capsys.readouterr().err
+    assert "SLIME_FLEET_TOKEN is not set" in capsys.readouterr().err
     monkeypatch.setenv("SLIME_FLEET_TOKEN", "a token for one test")
     assert run_cli(["agent", "work", "http://127.0.0.1:9", str(tmp_path / "none.py:solve")]) == 2
     assert "none.py" in capsys.readouterr().err

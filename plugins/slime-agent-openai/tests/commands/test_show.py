@@ -37,7 +37,7 @@ def test_why_an_agent_failed_is_shown(tmp_path: Path, capsys: pytest.CaptureFixt
     assert run_cli(["train", run_file, "--no-progress"]) == 1
     assert "KeyError: 'nope'" in capsys.readouterr().err
     assert run_cli(["agent", "show", str(tmp_path / "run")]) == 2  # which says what keeps failed samples
-    assert "train again with --max-error-rate 1: then they are kept" in capsys.readouterr().err
+    assert "train again with --max-error-rate 1. The run then keeps" in capsys.readouterr().err
     assert run_cli(["train", run_file, "--no-progress", "--max-error-rate", "1"]) == 0
     capsys.readouterr()
     assert run_cli(["agent", "show", str(tmp_path / "run")]) == 0
@@ -55,14 +55,14 @@ def test_a_page_is_written(run: Path, capsys: pytest.CaptureFixture[str]) -> Non
 
 def test_missing_rollout_lists_rollouts(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_cli(["agent", "show", str(run), "--rollout", "7"]) == 2
-    assert "holds no rollout 7; there is 0 to 0" in capsys.readouterr().err
+    assert "has no rollout 7; it has 0 to 0" in capsys.readouterr().err
 
 
 def test_folder_without_a_run_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_cli(["agent", "show", str(tmp_path)]) == 2
     said = capsys.readouterr().err
-    assert "holds no rollout yet" in said
-    assert "RUN is a run's folder" in said
+    assert "has no rollout yet" in said
+    assert "RUN must be a run folder" in said
 
 
 def test_run_without_its_model_shows_token_ids(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

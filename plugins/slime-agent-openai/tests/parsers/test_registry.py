@@ -10,7 +10,7 @@ from slime_core.errors import PluginError, UnknownName
 
 def test_unknown_parser_name_lists_parsers() -> None:
     with pytest.raises(
-        UnknownName, match=r"no agent parser 'hermez'\. Did you mean 'hermes'\? There are: deepseek, gemma4, "
+        UnknownName, match=r"no agent parser 'hermez'\. Did you mean 'hermes'\? Use one of deepseek, gemma4, "
     ):
         family_named("hermez")
     assert family_named("kimi-k2") == OWN["kimi-k2"]
@@ -18,7 +18,7 @@ def test_unknown_parser_name_lists_parsers() -> None:
 
 def test_no_fitting_parser_lists_all_parsers() -> None:
     text = none_fits("models/mine", "plain")
-    assert "'plain', the agent parser for the chat template of models/mine, reads no calls" in text
+    assert "'plain', the agent parser for the chat template of models/mine, reads no tool calls" in text
     assert 'parser = "hermes"' in text
     assert all(f"  {name}: {family.summary}" in text for name, family in OWN.items() if name != "plain")
 

@@ -111,7 +111,7 @@ def test_throttled_invocation_is_retried_in_the_same_session(cloud: Cloud, caplo
     verdict, agents = with_agents(cloud, lambda agents: agents.run(asked, timeout_s=30.0))
     assert verdict == 1.0
     assert agents.counts == {"agent_remote_ThrottlingException": 2}
-    assert "did not take invocations at once: agent_remote_ThrottlingException 2 times" in caplog.text
+    assert "the runtime refused invocations at first: agent_remote_ThrottlingException 2 times" in caplog.text
     assert len(sessions(cloud, "throttled")) == 3
     assert len(set(sessions(cloud, "throttled"))) == 1
 
@@ -120,7 +120,7 @@ def test_throttled_invocation_is_retried_in_the_same_session(cloud: Cloud, caplo
 def test_exhausted_retries_fail_the_agent(cloud: Cloud, status: int, code: str) -> None:
     error = failure(cloud, task(code, refuse={"status": status, "code": code}), max_retry_attempts=2)
     assert error.reason == "agent_remote_busy"
-    assert "it was not taken in 3 attempts, the last: " in error.detail
+    assert "the runtime refused 3 attempts, the last: " in error.detail
     assert code in error.detail
     assert (len(sessions(cloud, code)), stopped(cloud, code)) == (3, [])
 

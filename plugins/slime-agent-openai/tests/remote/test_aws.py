@@ -14,7 +14,7 @@ def made(cloud: Cloud, bucket: str = BUCKET, arn: str = ARN) -> Aws:
 
 @pytest.mark.parametrize(("bucket", "said"), [("no-such", r"\(404\)"), ("forbidden", r"\(403\)")])
 def test_inaccessible_bucket_is_refused_at_start(cloud: Cloud, bucket: str, said: str) -> None:
-    with pytest.raises(ConfigError, match=rf"results are read from s3://{bucket}, which cannot be seen: .*{said}"):
+    with pytest.raises(ConfigError, match=rf"the results bucket s3://{bucket} is not accessible: .*{said}"):
         made(cloud, bucket).open()
 
 
@@ -24,7 +24,7 @@ def test_missing_credentials_are_refused_at_start(cloud: Cloud, monkeypatch: pyt
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/nowhere")
     monkeypatch.setenv("AWS_CONFIG_FILE", "/nowhere")
-    with pytest.raises(ConfigError, match="no credentials of AWS: set AWS_PROFILE, or AWS_ACCESS_KEY_ID"):
+    with pytest.raises(ConfigError, match=r"no AWS credentials found\. Set AWS_PROFILE, or AWS_ACCESS_KEY_ID"):
         made(cloud).open()
 
 

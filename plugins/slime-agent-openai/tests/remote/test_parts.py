@@ -50,7 +50,7 @@ def test_payload_has_the_row_and_the_endpoint() -> None:
     [
         (b"Hello!", "the runtime's answer is not JSON .*'Hello!'"),
         (b"[1]", "the runtime's answer is a list, expected an object"),
-        (b'{"status": "processing"}', "expected s3_bucket 'results' and a result_key. Is its entry point"),
+        (b'{"status": "processing"}', "expected s3_bucket 'results' and a result_key. Its entry point must be"),
         (b'{"s3_bucket": "others", "result_key": "k"}', "expected s3_bucket 'results'"),
         (b'{"s3_bucket": "results", "result_key": ""}', "expected s3_bucket 'results'"),
         (b"\xff" * 10_000, "the runtime's answer is not JSON"),
@@ -82,7 +82,7 @@ def test_reward_is_read_from_a_result(result: str, key: str, verdict: Verdict) -
 
 @table("rewards", ["null", '"1.0"', "[]", "{}", "NaN", "1" + "0" * 400, "[1.0, Infinity]", '[1.0, "no"]', '{"a": NaN}'])
 def test_non_finite_reward_is_refused(rewards: str) -> None:
-    with pytest.raises(AgentError, match="expected a finite number, or some by name") as caught:
+    with pytest.raises(AgentError, match="expected finite numbers, one or by name") as caught:
         reward_of(f'{{"rewards": {rewards}}}'.encode(), "rewards")
     assert caught.value.reason == "agent_remote_reward"
 

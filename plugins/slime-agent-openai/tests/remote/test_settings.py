@@ -30,7 +30,7 @@ def test_region_comes_from_the_arn() -> None:
     "changes, said",
     [
         *(
-            ({"agent_runtime_arn": arn}, "this is not an ARN of an AgentCore runtime; one looks like arn:aws:bedrock")
+            ({"agent_runtime_arn": arn}, "is not an ARN of an AgentCore runtime. Write one such as arn:aws:bedrock")
             for arn in (
                 "my_agent-a1B2c3D4e5",
                 ARN.replace("bedrock-agentcore", "lambda"),
@@ -40,21 +40,24 @@ def test_region_comes_from_the_arn() -> None:
             )
         ),
         *(
-            ({"s3_bucket": bucket}, r"this is not a name of a bucket: .* without a path, which exp_id is for")
+            ({"s3_bucket": bucket}, "is not a bucket name: .* A path belongs in exp_id")
             for bucket in ("s3://results", "results/math", "Results", "a", "-results", "x" * 64)
         ),
-        *(({"exp_id": each}, "write letters, digits") for each in ("", "/math", "math/", "a//b", "two words", "größe")),
         *(
-            (changes, r'a runtime in AWS cannot reach .*: write host = "0\.0\.0\.0"')
+            ({"exp_id": each}, "is not a key: use letters, digits")
+            for each in ("", "/math", "math/", "a//b", "two words", "größe")
+        ),
+        *(
+            (changes, r'a runtime in AWS cannot reach .*\. Set host = "0\.0\.0\.0"')
             for changes in (
                 {"host": "127.0.0.1", "public_url": ""},
                 {"host": "0.0.0.0", "public_url": "http://localhost:9090"},
                 {"host": "127.0.0.1", "public_url": "", "endpoint_url": "https://agents.example.com"},
             )
         ),
-        ({"port": 0}, r"port = 0 takes a free one, which http://10\.0\.0\.7:9090 does not lead"),
-        *(({name: "10.0.0.7:9090"}, "this is not a URL") for name in ("endpoint_url", "s3_endpoint_url", "public_url")),
-        *(({"rollout": {name: "x"}}, f"the run itself writes {name}") for name in ("base_url", "api_key", "input_id")),
+        ({"port": 0}, r"port = 0 takes a free port, which may differ from that of http://10\.0\.0\.7:9090"),
+        *(({name: "10.0.0.7:9090"}, "is not a URL") for name in ("endpoint_url", "s3_endpoint_url", "public_url")),
+        *(({"rollout": {name: "x"}}, f"the run sets {name} itself") for name in ("base_url", "api_key", "input_id")),
     ],
 )
 def test_invalid_remote_settings_are_refused(changes: dict[str, object], said: str) -> None:
@@ -65,6 +68,7 @@ def test_invalid_remote_settings_are_refused(changes: dict[str, object], said: s
 def test_missing_boto3_names_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "boto3", None)
     with pytest.raises(
-        ValidationError, match=r"needs boto3, which is not installed: from a checkout of slime-core: pip install -e"
+        ValidationError,
+        match=r"needs boto3, which is not installed. Install it from a checkout of slime-core: pip install -e",
     ):
         settings()
