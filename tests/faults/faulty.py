@@ -34,6 +34,8 @@ from tests.faults.toy import InProcess, InstantEngine, OneWorker, ToyRank
 SLIME_API = "1"
 RATES = {"dies": 1e-5, "hangs": 2e-6, "errs": 2e-4, "nan": 1e-5, "cut": 1e-5, "stale": 1e-5}
 """Of an engine's answers, by what it does instead."""
+OFTEN = {"dies": 4e-3, "hangs": 1e-3, "errs": 6e-3, "nan": 3e-3, "cut": 3e-3, "stale": 3e-3}
+"""The same of an engine that fails often in a short run."""
 REWARD_RATES = {"raises": 4e-3, "sleeps": 1e-4, "nan": 2e-3, "none": 2e-3}
 """Of a reward's calls."""
 TIMEOUT_S = 0.5
@@ -43,10 +45,12 @@ FORTUNE = random.Random(3)
 class FaultyEngine(InstantEngine):
     """Fails at some rates; a dead or hung one stays so until it is replaced."""
 
-    _fallen = ""
+    def __init__(self, rates: dict[str, float]) -> None:
+        super().__init__()
+        self._rates, self._fallen = rates, ""
 
     async def generate(self, request: GenerateRequest) -> GenerateOutput:
-        fate = self._fallen or _fate(RATES)
+        fate = self._fallen or _fate(self._rates)
         if fate in ("dies", "hangs"):
             self._fallen = fate
         if fate == "hangs":
@@ -116,7 +120,8 @@ def slime_rewards() -> Iterable[RewardSpec]:
 
 @hookimpl
 def slime_engines() -> Iterable[EngineSpec]:
-    yield EngineSpec("faulty", lambda settings, setup: FaultyEngine(), transports=("toy",))
+    yield EngineSpec("faulty", lambda settings, setup: FaultyEngine(RATES), transports=("toy",))
+    yield EngineSpec("often_faulty", lambda settings, setup: FaultyEngine(OFTEN), transports=("toy",))
 
 
 @hookimpl

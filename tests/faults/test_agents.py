@@ -1,4 +1,4 @@
-"""Agents whose processes are killed, and runs of agents that are killed: nothing is lost or trained on twice.
+"""Agents whose processes are killed or whose engines fail, and killed runs of agents: nothing is lost or trained twice.
 
 How each way in which an agent can fail ends is told by slime-agent-openai's test_workers and test_cli_agent.
 """
@@ -26,11 +26,14 @@ from slime_agent_openai.workers import Workers
 from slime_core import Sample, Status
 from slime_core.data import HfTokenizer
 from slime_core.sample import Json
+from slime_core.telemetry import MetricsLog
 from slime_testing import make_pending
+from tests.faults.accounts import Accounts
 from tests.faults.conftest import running
 from tests.faults.figures import ALL, WHOLE, Figures, measured
 from tests.faults.nursery import nurseries
 from tests.faults.stories import World
+from tests.faults.toy import train, write_project
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="finds the processes of agents in /proc"),
@@ -41,6 +44,7 @@ HERE = Path(__file__).parent
 SECONDS = 20.0 if WHOLE else 15.0
 """That an agent may take."""
 ROUNDS = 8 if WHOLE else 1
+GROUPS, ROLLOUTS = 12, 25 if WHOLE else 2
 KILLS = 60 if WHOLE else 3
 WORKERS = 2
 
@@ -110,10 +114,40 @@ def test_a_run_of_agents_that_is_killed_and_resumed_ends_like_one_that_was_not(w
     assert _are_gone(f"{agents}:two_turns")
 
 
-def _with_agents(agents: Path) -> dict[str, Json]:
+@pytest.mark.faults_full
+def test_engines_that_fail_during_conversations_cost_no_group(tmp_path: Path, agents: Path) -> None:
+    run_file = write_project(
+        tmp_path,
+        rows=10_000,
+        rollout_batch_size=GROUPS,
+        over_sampling_batch_size=None,
+        n_samples_per_prompt=4,
+        num_rollout=ROLLOUTS,
+        rollout_num_engines=4,
+        rollout_engine_timeout_s=2.0,
+        group_filter=None,
+        eval_prompt_data=None,
+        eval_interval=None,
+        engine={"use": "often_faulty"},
+        **_with_agents(agents, "faulty.py"),
+    )
+    began = time.monotonic()
+    run = train(run_file)
+    accounts = Accounts.of(run, max_uses=1)
+    rows = [row.metrics for row in MetricsLog.read(run / "metrics.jsonl")]
+    causes = ("died", "hung", "garbage", "stale")
+    tried = int(sum(row.get(f"perf/engine/quarantined/{cause}", 0.0) for row in rows for cause in causes))
+    spent = time.monotonic() - began
+    what = "engines that die, hang and answer garbage to agents"
+    ALL.append(Figures(what, tried, tried, len(accounts.lost), len(accounts.over_used), seconds=spent))
+    assert (accounts.drawn, accounts.lost, accounts.over_used) == (ROLLOUTS * GROUPS, [], [])
+    assert tried >= ROLLOUTS
+
+
+def _with_agents(agents: Path, *modules: str) -> dict[str, Json]:
     """Changes of the toys' run file: agents of two turns."""
     return {
-        "plugins": {"only": ["slime-agent-openai"], "modules": [str(HERE / "toy.py")]},
+        "plugins": {"only": ["slime-agent-openai"], "modules": [str(HERE / name) for name in ("toy.py", *modules)]},
         "generator": {"use": "agent", "agent": {"agent": f"{agents}:two_turns", "workers": 1, "agents_per_worker": 32}},
         "reward": {"use": "environment"},
         "rollout_max_response_len": 60,

@@ -58,6 +58,23 @@ def test_a_run_whose_engines_are_killed_or_stopped_ends_like_one_that_was_not_di
 
 
 @pytest.mark.faults_full
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_engines_that_fall_again_and_again_cost_no_sample(
+    scene: Scene, undisturbed: Folder, number: signal.Signals
+) -> None:
+    folder = scene.folder(f"falling-{number.name}")
+    command = scene.train(folder.path.name, *FLAGS, "--rollout-engine-timeout-s", "3")
+    hurt: set[int] = set()
+    while command.process.poll() is None:
+        _hurt_one(command, number, hurt)
+        time.sleep(1.0)
+    code, output = command.wait()
+    assert code == 0, output
+    assert len(hurt) >= 2
+    folder.require_same(undisturbed)
+
+
+@pytest.mark.faults_full
 def test_a_run_without_engines_stops_within_a_minute_and_says_why(scene: Scene) -> None:
     folder = scene.folder("no-engines")
     started = time.time()
@@ -89,6 +106,15 @@ def test_what_a_run_waits_for_is_named_within_half_a_minute(scene: Scene) -> Non
     assert max(int(silence[1]), int(named[1])) <= WITHIN_S / 2  # by the run's own clock: it starts when all wait
     command.signal_driver(signal.SIGKILL)
     command.wait()
+
+
+def _hurt_one(command: Command, number: signal.Signals, hurt: set[int]) -> None:
+    fresh = {engine: pid for engine, pid in workers_of(command).items() if pid not in hurt}
+    if len(fresh) > 1:  # one goes on serving
+        victim = fresh[min(fresh)]
+        hurt.add(victim)
+        with suppress(ProcessLookupError):
+            kill(victim, number)
 
 
 def _kill_all(command: Command) -> None:
