@@ -1,7 +1,7 @@
 """Settings of the trainer: arguments for megatron-core, with its names, types, defaults and help.
 
-They are generated from the installed megatron-core's source when the trainer is chosen. Other arguments of
-megatron-core, and ones that the run or the model determines, are rejected by name.
+The settings are generated from the source of the installed megatron-core when the trainer is chosen. Other arguments
+of megatron-core, and arguments that the run or the model determines, are rejected by name.
 """
 
 import functools
@@ -57,22 +57,22 @@ RUNS = {
 MODELS = ("moe_layer_freq", "moe_router_pre_softmax")
 """Arguments that the model determines, in addition to its `DIMENSIONS`."""
 REASONS = {
-    "overlap_param_gather": "weights are gathered before they are published and asked, which is after every step",
-    "num_distributed_optimizer_instances": "the moments are dealt to all replicas",
-    "average_in_collective": "gradients are added up: the weights of tokens count over the whole step already",
-    "grad_reduce_in_fp32": "gradients are always added up in fp32",
-    "moe_enable_routing_replay": "use_rollout_routing_replay = true replays what the engine's routers chose",
-    "moe_router_bias_update_rate": "the biases of routers stay as they were loaded",
+    "overlap_param_gather": "weights are gathered at the end of every step",
+    "num_distributed_optimizer_instances": "the moments are distributed over all replicas",
+    "average_in_collective": "gradients are summed, because token weights already cover the whole step",
+    "grad_reduce_in_fp32": "gradients are always summed in fp32",
+    "moe_enable_routing_replay": "set use_rollout_routing_replay = true to replay the engine's routing",
+    "moe_router_bias_update_rate": "router biases keep their loaded values",
     "moe_expert_capacity_factor": "no token is dropped",
     "moe_token_dispatcher_type": "tokens are sent to experts by all-to-all",
-    "cpu_offloading": "Megatron's needs Transformer Engine; recompute_granularity keeps less for the backward pass",
-    "use_precision_aware_optimizer": "Megatron's needs Transformer Engine",
-    "virtual_pipeline_model_parallel_size": "each pipeline stage has one run of layers",
-    "hidden_dropout": "log-probs of a policy with dropout are not those that samples were drawn with",
-    "attention_dropout": "log-probs of a policy with dropout are not those that samples were drawn with",
-    "fp16": "it computes in fp32, or in bf16 with bf16 = true",
-    "fp8": "it computes in fp32, or in bf16 with bf16 = true",
-    "params_dtype": "it computes in fp32, or in bf16 with bf16 = true",
+    "cpu_offloading": "it needs Transformer Engine; recompute_granularity saves memory for activations instead",
+    "use_precision_aware_optimizer": "it needs Transformer Engine",
+    "virtual_pipeline_model_parallel_size": "each pipeline stage has one contiguous block of layers",
+    "hidden_dropout": "dropout would make the policy's log-probs differ from the sampler's",
+    "attention_dropout": "dropout would make the policy's log-probs differ from the sampler's",
+    "fp16": "the trainer computes in fp32, or in bf16 with bf16 = true",
+    "fp8": "the trainer computes in fp32, or in bf16 with bf16 = true",
+    "params_dtype": "the trainer computes in fp32, or in bf16 with bf16 = true",
 }
 """Reasons why some arguments are not supported."""
 OF_EXPERTS = (
@@ -96,7 +96,9 @@ NAME, CRITIC = "MegatronSettings", "MegatronCriticSettings"
 class CriticBase(Settings):
     """Base of `[trainer.megatron.critic]`, without megatron-core's arguments; missing keys take the policy's values."""
 
-    max_tokens_per_gpu: int | None = Field(None, ge=1, le=10**9, description="Tokens of a micro-batch of the critic.")
+    max_tokens_per_gpu: int | None = Field(
+        None, ge=1, le=10**9, description="Maximum tokens of a micro-batch of the critic; default: the policy's value."
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -108,45 +110,45 @@ class MegatronBase(Settings):
     """Base of `[trainer.megatron]`, without megatron-core's arguments."""
 
     num_gpus: int = Field(
-        2, ge=1, le=65536, description="Ranks in all, `actor_num_nodes` times `actor_num_gpus_per_node`."
+        2, ge=1, le=65536, description="Number of ranks: `actor_num_nodes` times `actor_num_gpus_per_node`."
     )
     max_tokens_per_gpu: int = Field(
         16384,
         ge=1,
         le=10**9,
-        description="Tokens of a micro-batch, prompts included, for each rank that texts are cut over.",
+        description="Maximum tokens of a micro-batch, prompts included; multiplied by context_parallel_size.",
     )
     device: Literal["cpu", "cuda"] = Field(
-        "cpu", description="Where ranks compute; with cuda, each has a GPU of its own, and they meet by NCCL."
+        "cpu", description="Device of the ranks. With cuda, each rank uses one GPU and ranks communicate by NCCL."
     )
     model_type: str | None = Field(
         None,
-        description="The model by slime's name for it, as qwen3-4B: refused if its config.json has other sizes; needs "
-        "slime-compat, which has the names.",
+        description="slime's name of the model, such as qwen3-4B. The run is refused if config.json has other sizes. "
+        "Needs slime-compat, which lists the names.",
     )
     log_probs_chunk_size: int = Field(
         1024,
         ge=1,
         le=10**9,
-        description="Response tokens whose logits are held at once; they are computed again backwards.",
+        description="Response tokens whose logits are in memory at once; the backward pass recomputes them.",
     )
 
     max_shard_size: ByteSize = Field(
-        ByteSize(5 * 10**9), ge=1, le=2**50, description="Bytes of a file of hf/, about: a number, or 256MiB, 5GB."
+        ByteSize(5 * 10**9), ge=1, le=2**50, description="Approximate size of a file of hf/: bytes, 256MiB or 5GB."
     )
     critic: CriticBase | None = Field(
-        None, description="What is otherwise for the critic; its layout is the policy's. Keys as here."
+        None, description="The critic's settings, where they differ from the policy's. The layout must be the same."
     )
     use_rollout_routing_replay: bool = Field(
-        False, description="Send tokens to the experts that the engine's routers chose; it must be able to tell them."
+        False, description="Route tokens to the experts that the engine's routers chose. The engine must return them."
     )
 
     only_train_params_name_list: list[str] = Field(
         [],
-        description="Train only weights whose name in Megatron holds one of these patterns; slime's flag.",
+        description="Train only weights whose Megatron name matches one of these regular expressions; slime's flag.",
     )
     freeze_params_name_list: list[str] = Field(
-        [], description="Do not train weights whose name in Megatron holds one of these patterns; slime's flag."
+        [], description="Freeze weights whose Megatron name matches one of these regular expressions; slime's flag."
     )
 
     @field_validator("only_train_params_name_list", "freeze_params_name_list", mode="before")
@@ -175,7 +177,9 @@ class MegatronBase(Settings):
         for why in _without_effect(self.__dict__, layout_of(self)):
             raise ValueError(why)
         if self.only_train_params_name_list and self.freeze_params_name_list:
-            raise ValueError("only_train_params_name_list and freeze_params_name_list: give one of them")
+            raise ValueError(
+                "only_train_params_name_list and freeze_params_name_list exclude each other: give one of them"
+            )
         if self.critic is not None:
             _check_critic(self, self.critic)
         return self
@@ -192,10 +196,10 @@ def of_critic(settings: Settings) -> Settings:
 def _check_critic(settings: Settings, critic: Settings) -> None:
     for name, value in critic.__dict__.items():
         if name in ALONE and value is not None:
-            raise ValueError(f"critic.{name} has no effect here: it is of the policy alone; leave it out")
+            raise ValueError(f"critic.{name} has no effect here: it applies only to the policy; leave it out")
         if name.endswith("_size") and name != "bucket_size" and value not in (None, settings.__dict__[name]):
             raise ValueError(
-                f"critic.{name} = {value}: the critic is laid out as the policy, whose {name} is "
+                f"critic.{name} = {value}: the critic has the policy's layout, with {name} = "
                 f"{settings.__dict__[name]}; leave it out"
             )
     for why in _without_effect(of_critic(settings).__dict__, layout_of(settings)):
@@ -212,9 +216,10 @@ def _refuse_others(given: object) -> object:
 def refusal(name: str) -> str:
     """Why an argument of Megatron is not supported, or the likely spelling; "" for settings and unknown names."""
     if name in RUNS:
-        return f"{name} is the run's: set {RUNS[name]} at the top of the run file, or --{RUNS[name].replace('_', '-')}"
+        key = RUNS[name]
+        return f"{name} is a key of the run: set {key} at the top of the run file, or --{key.replace('_', '-')}"
     if name in MODELS:
-        return f"{name} is the model's: it is read from its config.json; leave it out"
+        return f"{name} is read from the model's config.json; leave it out"
     if name in PASSED or name in DIMENSIONS or name in MegatronBase.model_fields:
         return ""
     if name not in fields():
@@ -223,8 +228,8 @@ def refusal(name: str) -> str:
         return f"unknown setting {name}.{nearest} But {why}" if why else ""
     reason = f": {REASONS[name]}" if name in REASONS else ""
     return (
-        f"{name} of megatron-core's {fields()[name].owner} is not passed on by this trainer{reason}; leave it out. "
-        f"It passes on {', '.join(PASSED)}.{did_you_mean(name, PASSED)}"
+        f"{name} of megatron-core's {fields()[name].owner} is not supported by this trainer{reason}; leave it out. "
+        f"Supported are {', '.join(PASSED)}.{did_you_mean(name, PASSED)}"
     )
 
 
@@ -247,7 +252,7 @@ def check_model(settings: Settings, model: Model) -> None:
     """Check that a model fits a layout.
 
     Raises:
-        ConfigError: it cannot.
+        ConfigError: it does not fit.
     """
     layout = layout_of(settings)
     layout.check(model)
@@ -256,14 +261,14 @@ def check_model(settings: Settings, model: Model) -> None:
             if has:
                 raise ConfigError(
                     f"[trainer.megatron] tensor_model_parallel_size = {layout.tensor}: the model ({model.family}) has "
-                    f"{what}, which Megatron cuts so only with sequence_parallel = true; set it, or "
+                    f"{what}, which Megatron splits over ranks only with sequence_parallel = true; set it, or "
                     "tensor_model_parallel_size = 1"
                 )
     if model.further and model.tied and layout.pipeline > 1:
         raise ConfigError(
             f"[trainer.megatron] mtp_num_layers = {model.further} with pipeline_model_parallel_size = "
-            f"{layout.pipeline}: the model ({model.family}) ties its output layer to the embedding, which Megatron has "
-            "on the last stage twice then; give one stage, or leave mtp_num_layers out"
+            f"{layout.pipeline}: the model ({model.family}) ties its output layer to the embedding, so Megatron would "
+            "have two copies of it on the last stage; give one stage, or leave mtp_num_layers out"
         )
     _check_experts(model)
 
@@ -272,14 +277,14 @@ def _check_experts(model: Model) -> None:
     experts = model.experts
     if experts and experts.chosen > experts.count:
         raise ConfigError(
-            f"the model's config.json says num_experts_per_tok = {experts.chosen} of num_experts = {experts.count}; "
-            f"give a model that chooses at most {experts.count}"
+            f"the model's config.json says num_experts_per_tok = {experts.chosen} of num_experts = {experts.count}, "
+            f"but a token can use at most {experts.count} experts; use another model"
         )
     if experts and experts.chosen == 1 and experts.normalised:
         raise ConfigError(
-            "the model's config.json says num_experts_per_tok = 1 with norm_topk_prob = true: the weight of a token's "
-            "one expert is always 1, so its router would not learn. Give a model with norm_topk_prob = false or with "
-            "2 experts a token or more"
+            "the model's config.json says num_experts_per_tok = 1 with norm_topk_prob = true: the weight of the only "
+            "expert of a token is always 1, so its router would not learn. Use a model with norm_topk_prob = false, or "
+            "with 2 or more experts per token"
         )
 
 
@@ -287,14 +292,14 @@ def check_effect(settings: Settings, model: Model) -> None:
     """Check that every given setting has an effect on the trained model.
 
     Raises:
-        ConfigError: one has none.
+        ConfigError: a setting has no effect.
     """
     check_dimensions(settings, model)
-    given, each = settings.__dict__, model.layers // layout_of(settings).pipeline
-    if (again := given["recompute_num_layers"] or 0) > each:
+    given, stage_layers = settings.__dict__, model.layers // layout_of(settings).pipeline
+    if (recomputed := given["recompute_num_layers"] or 0) > stage_layers:
         raise ConfigError(
-            f"[trainer.megatron] recompute_num_layers = {again}: a pipeline stage has {each} of the model's "
-            f"{model.layers} layers; give at most {each}"
+            f"[trainer.megatron] recompute_num_layers = {recomputed}: a pipeline stage has {stage_layers} of the "
+            f"model's {model.layers} layers; give at most {stage_layers}"
         )
     if model.experts is None and "moe" in (given["recompute_modules"] or ()):
         raise ConfigError(
@@ -324,8 +329,8 @@ def passed(settings: Settings, owner: str) -> dict[str, object]:
     """Arguments by name for a configuration class of megatron-core.
 
     Args:
-        settings: validated ones.
-        owner: the class; of two that have an argument, the first of `slime_trainer_megatron.installed.SOURCES`.
+        settings: validated settings.
+        owner: the class that defines the arguments, see `slime_trainer_megatron.installed.Field`.
     """
     return {name: settings.__dict__[name] for name in PASSED if fields()[name].owner == owner}
 
@@ -348,7 +353,7 @@ def _without_effect(given: Mapping[str, object], layout: Layout) -> Iterator[str
     if given["bucket_size"] and not given["overlap_grad_reduce"]:
         yield "bucket_size has no effect here: set overlap_grad_reduce = true"
     if given["use_distributed_optimizer"] and layout.data * layout.context == 1:
-        yield "use_distributed_optimizer has no effect here: there is one replica of the model, which keeps its moments"
+        yield "use_distributed_optimizer has no effect here: there is only one replica of the model"
     if given["optimizer_offload_fraction"] and not given["optimizer_cpu_offload"]:
         yield "optimizer_offload_fraction has no effect here: set optimizer_cpu_offload = true"
     granularity = given["recompute_granularity"]
@@ -366,15 +371,15 @@ def settings_model() -> type[Settings]:
     """The settings model of `[trainer.megatron]`, from the installed megatron-core.
 
     Raises:
-        PluginError: there is no megatron-core.
+        PluginError: megatron-core is not installed.
     """
     made: dict[str, tuple[object, object]] = {
         name: (annotation, Field(fields()[name].default, description=fields()[name].help))
         for name, annotation in PASSED.items()
     }
     for name, kind in DIMENSIONS.items():
-        said = f"{fields()[name].help} The model's config.json says it; the same may be given."
-        made[name] = (kind, Field(None, description=said.strip()))
+        text = f"{fields()[name].help} Read from the model's config.json; a value given here must match it."
+        made[name] = (kind, Field(None, description=text.strip()))
     critic = critic_model()
     made["critic"] = (critic | None, MegatronBase.model_fields["critic"])
     model = create_model(NAME, __base__=MegatronBase, __module__=__name__, **made)  # type: ignore[call-overload]
@@ -393,7 +398,7 @@ def critic_model() -> type[Settings]:
 
 
 def __getattr__(name: str) -> object:
-    """The models by their names, by which other processes find them."""
+    """The generated classes by name, so that other processes can unpickle them."""
     if name in (NAME, CRITIC):
         return settings_model() if name == NAME else critic_model()
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

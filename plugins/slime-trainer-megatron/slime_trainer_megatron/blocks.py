@@ -1,7 +1,7 @@
 """Blocks: the layers of a pipeline stage as Megatron specs.
 
-Attention has grouped heads, or DeepSeek's latent ones. A layer has one MLP, or experts with or without shared ones.
-Norms precede attention and MLP; in GLM-4, norms also follow them.
+Attention has grouped heads, or DeepSeek's latent heads. A layer has one MLP, or experts, with or without shared
+experts. Norms precede attention and MLP; in GLM-4, norms also follow them.
 
 Example:
 
@@ -61,19 +61,19 @@ class RmsNorm(torch.nn.Module):
 
 
 class NormedColumnParallelLinear(ColumnParallelLinear):  # type: ignore[misc]
-    """A norm and the column-parallel product after it."""
+    """A norm followed by a column-parallel linear layer."""
 
     epsilon: float | None = None
     """Epsilon of the norm; None: the configuration's."""
 
     def __init__(self, input_size: int, output_size: int, *, config: TransformerConfig, **rest: object) -> None:
-        """Add the norm to the class it extends."""
+        """Build the linear layer and the norm's weight."""
         super().__init__(input_size, output_size, config=config, **rest)
         self.layer_norm_weight = _norm_weight(config, input_size)
         self._eps = config.layernorm_epsilon if self.epsilon is None else self.epsilon
 
     def forward(self, x: torch.Tensor, *rest: object, **options: object) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """[tokens, 1, input] -> [tokens, 1, output of this rank], and no bias to be added later."""
+        """[tokens, 1, input] -> [tokens, 1, output of this rank], and no bias."""
         normed = _rms_norm(x, self.layer_norm_weight, self._eps)
         return cast(tuple[torch.Tensor, torch.Tensor | None], super().forward(normed, *rest, **options))
 
@@ -94,7 +94,7 @@ class WholeLinear(torch.nn.Module):
 
 
 class PackedAttention(MegatronModule):  # type: ignore[misc]
-    """Causal attention within each sequence of a micro-batch; with context parallelism, this rank's queries."""
+    """Causal attention within each text of a pack; with context parallelism, for this rank's queries."""
 
     def __init__(
         self,
@@ -107,7 +107,7 @@ class PackedAttention(MegatronModule):  # type: ignore[misc]
         pg_collection: ProcessGroupCollection | None = None,
         **rest: object,
     ) -> None:
-        """Take the shape of the heads; there are no parameters."""
+        """Store scale and context-parallel group; there are no parameters."""
         super().__init__(config=config)
         self._scale = softmax_scale
         groups = pg_collection or ProcessGroupCollection.use_mpu_process_groups(required_pgs=["tp", "cp"])
@@ -122,13 +122,13 @@ class PackedAttention(MegatronModule):  # type: ignore[misc]
         packed_seq_params: PackedSeqParams | None = None,
         **rest: object,
     ) -> torch.Tensor:
-        """[T, heads, d], keys and values of fewer heads -> [T, heads * d], T the tokens that this rank has."""
+        """[T, heads, d] and keys and values of fewer heads -> [T, heads * d], T counting this rank's tokens."""
         assert packed_seq_params is not None, "micro-batches are packed"
         ends = packed_seq_params.cu_seqlens_q.long()
         length, size = int(packed_seq_params.max_seqlen_q), self._cp.size()
         token = torch.arange(int(ends[-1]), device=query.device)
         row = torch.bucketize(token, ends[1:], right=True)
-        place = row * length + token - ends[row]  # of each token of the whole texts, in rows of one length
+        place = row * length + token - ends[row]  # of each token, if every text is padded to one length
         own = place
         if size > 1:
             mine = [mine_of_whole(ends, size, rank).to(query.device) for rank in range(size)]
@@ -136,7 +136,7 @@ class PackedAttention(MegatronModule):  # type: ignore[misc]
             key, value = (_of_all(each, self._cp) for each in (key, value))
         rows = len(ends) - 1
         q, k, v = (_spread(each, where, rows, length) for each, where in ((query, own), (key, place), (value, place)))
-        # Keys and values are repeated per query head: otherwise torch's CPU kernel builds the whole score matrix.
+        # Keys and values are repeated per query head; otherwise torch's CPU kernel builds the whole score matrix.
         repeat = q.shape[1] // k.shape[1]
         k, v = (each.repeat_interleave(repeat, 1) if repeat > 1 else each for each in (k, v))
         out = F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=self._scale)
@@ -145,7 +145,7 @@ class PackedAttention(MegatronModule):  # type: ignore[misc]
 
 def _norm_weight(config: TransformerConfig, size: int) -> torch.nn.Parameter:
     weight = torch.nn.Parameter(torch.ones(size, dtype=config.params_dtype))
-    # With sequence parallelism each rank has a part of the tokens: gradients are summed over the ranks.
+    # With sequence parallelism each rank has a part of the tokens, so gradients are summed over the ranks.
     weight.sequence_parallel = config.sequence_parallel  # type: ignore[attr-defined]
     return weight
 
@@ -155,7 +155,7 @@ def _rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor
 
 
 def _of_all(part: torch.Tensor, group: torch.distributed.ProcessGroup) -> torch.Tensor:
-    """[T of a rank, ...] -> [T of all ranks, ...]; their gradients are added up."""
+    """[T of a rank, ...] -> [T of all ranks, ...]; the backward pass sums the gradients."""
     gathered = gather_from_sequence_parallel_region(part.contiguous(), tensor_parallel_output_grad=True, group=group)
     return cast(torch.Tensor, gathered)
 
@@ -169,8 +169,8 @@ def _spread(tokens: torch.Tensor, place: torch.Tensor, rows: int, length: int) -
 Added = Callable[[tuple[torch.Tensor, torch.Tensor | None], torch.Tensor, float], torch.Tensor]
 """Adds a sublayer's output and bias to its input."""
 OF_LATENT = 1e-6
-"""Epsilon of the norms of latent vectors; independent of the other norms' epsilon."""
-# megatron-core uses only Transformer Engine's layer for latent vectors, and names its type even without it.
+"""Epsilon of the norms of latent vectors, which differs from the epsilon of other norms."""
+# For latent vectors megatron-core uses Transformer Engine's layer, even if that package is not installed.
 multi_latent_attention.__dict__["TELinear"] = WholeLinear
 
 
@@ -254,7 +254,7 @@ class SandwichedLayer(TransformerLayer):  # type: ignore[misc]
     """A layer with norms after attention and MLP, before the residual additions."""
 
     def __init__(self, *given: object, **options: object) -> None:
-        """Add the norms behind attention and MLP."""
+        """Add the norms after attention and MLP."""
         super().__init__(*given, **options)
         hidden, epsilon = self.config.hidden_size, self.config.layernorm_epsilon
         self.post_self_attn_layernorm = RmsNorm(self.config, hidden, epsilon)

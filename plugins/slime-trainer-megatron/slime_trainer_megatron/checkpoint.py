@@ -1,6 +1,6 @@
 """Checkpoints: weights and moments in Megatron's torch_dist format, readable in any layout, next to `hf/`.
 
-Every rank writes its part from a copy while training continues. Other data than tensors is JSON.
+Every rank writes its part from a copy while training continues. Data other than tensors is JSON.
 
 Example:
 
@@ -23,7 +23,7 @@ from slime_core.roles import WeightSlot
 from slime_train import make_portable
 from slime_trainer_megatron.companion_models import VERSION, CompanionModels, OldPolicy
 from slime_trainer_megatron.config_json import config_of
-from slime_trainer_megatron.export import exported
+from slime_trainer_megatron.export import export_weights
 from slime_trainer_megatron.families import Model
 from slime_trainer_megatron.hf_files import HfWriter
 from slime_trainer_megatron.model import Policy
@@ -111,21 +111,21 @@ def load(directory: Path, saved: Saved) -> None:
     """Read this rank's part of what any layout saved.
 
     Raises:
-        CheckpointError: the checkpoint is missing, incomplete, or of another model.
+        CheckpointError: the checkpoint is missing, incomplete, or belongs to another model.
     """
     folder = directory / "optim"
     about = read_about(folder)
     theirs, mine = about.get("model"), _in_files(saved.model)
     if differ := [key for key in mine if not isinstance(theirs, dict) or theirs.get(key) != mine[key]]:
         raise CheckpointError(
-            f"{folder} is of another model: {', '.join(differ)} differ from what hf_checkpoint's config.json says; "
+            f"{folder} belongs to another model: {', '.join(differ)} differ from the config.json of hf_checkpoint; "
             "continue with the model that the run began with"
         )
     stored, critic = Stored(folder), saved.companions.critic
     _restore(stored, int(str(about["steps"])), saved.policy, saved.optimizer)
     if critic:
         if "critic_steps" not in about:
-            raise CheckpointError(f"{folder} has no critic: it is of a run without one; continue without one, too")
+            raise CheckpointError(f"{folder} has no critic: its run had none. Continue without a critic, too")
         _restore(stored, int(str(about["critic_steps"])), critic.policy, critic.optimizer, CRITIC)
     if reference := saved.companions.restored(about):
         for held in held_by(reference.policy):
@@ -146,7 +146,7 @@ def _trained(policy: Policy, optimizer: RankOptimizer, prefix: str = "") -> Iter
         if parameter is None:
             continue
         for kind, name in MOMENTS.items():
-            moment = optimizer.moment(kind, parameter)  # of all replicas, so on all of them
+            moment = optimizer.moment(kind, parameter)  # a collective of all replicas
             if held.is_given:
                 yield from held.pieces(moment, f"{prefix}{OPTIMIZER}{name}.")
 
@@ -174,17 +174,19 @@ def read_about(folder: Path) -> dict[str, object]:
     """Contents of a checkpoint's description file.
 
     Raises:
-        CheckpointError: not a checkpoint of this trainer.
+        CheckpointError: the folder is not a checkpoint of this trainer.
     """
     path = folder / ABOUT
     try:
         about: object = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError) as error:
         raise CheckpointError(
-            f"{path} cannot be read ({error}): the checkpoint is half written, or of another trainer"
+            f"{path} cannot be read ({error}): the checkpoint is incomplete, or another trainer wrote it"
         ) from None
     if not isinstance(about, dict) or about.get("format") != FORMAT:
-        raise CheckpointError(f"{path} is not of format {FORMAT}, which this release of slime-trainer-megatron reads")
+        raise CheckpointError(
+            f"{path} does not have format {FORMAT}, which this release of slime-trainer-megatron reads"
+        )
     return about
 
 
@@ -194,7 +196,7 @@ def began_with(source: Path) -> dict[str, object]:
 
 
 def copy_other_files(source: Path, target: Path, dtype: str) -> None:
-    """Copy configuration and tokenizer; the configuration names the dtype of the written weights."""
+    """Copy configuration and tokenizer, and set the dtype of the written weights in the configuration."""
     target.mkdir(parents=True, exist_ok=True)
     for path in _matching(source, BESIDE):
         if not path.name.endswith(".index.json"):
@@ -203,7 +205,7 @@ def copy_other_files(source: Path, target: Path, dtype: str) -> None:
 
 
 def write_config(target: Path, given: Mapping[str, object], dtype: str) -> None:
-    """Write a config.json that names the dtype of the written weights."""
+    """Write a config.json with the dtype of the written weights."""
     config = dict(given)
     for key in {"dtype", "torch_dtype"} & config.keys() or {"dtype"}:
         config[key] = dtype
@@ -212,7 +214,7 @@ def write_config(target: Path, given: Mapping[str, object], dtype: str) -> None:
 
 
 def _write_hf(folder: Path, saved: Saved) -> None:
-    made = exported(saved.policy, saved.model)
+    made = export_weights(saved.policy, saved.model)
     if dist.get_rank() != 0:
         for _ in made:
             pass

@@ -1,4 +1,4 @@
-"""`slime convert`: a model directory as Megatron's torch_dist, and back. megatron-core is loaded when it is called.
+"""`slime convert`: converts a model directory to Megatron's torch_dist format and back.
 
 Example:
 
@@ -22,14 +22,14 @@ SHARD = "5GB"
 @click.option(
     "--origin-hf-dir",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="Model directory with the configuration and tokenizer of a checkpoint that becomes a model directory; left "
-    "out: the one that training began with.",
+    help="Model directory with the configuration and tokenizer, for a checkpoint. Default: the model that training "
+    "began with.",
 )
-@click.option("--max-shard-size", default=SHARD, show_default=True, help="Of a file of a model directory's weights.")
+@click.option("--max-shard-size", default=SHARD, show_default=True, help="Maximum size of a weight file.")
 def convert(source: Path, target: Path, origin_hf_dir: Path | None, max_shard_size: str) -> None:
-    """Write the model directory SOURCE to TARGET as Megatron's torch_dist, or such a checkpoint as a model directory.
+    """Convert the model directory SOURCE to a torch_dist checkpoint in TARGET, or a checkpoint to a model directory.
 
-    A checkpoint is RUN/checkpoints/rollout_NNNNNN, or one of Megatron's.
+    A checkpoint is RUN/checkpoints/rollout_NNNNNN, or a torch_dist checkpoint written by Megatron.
     """
     from slime_trainer_megatron.converter import to_hf, to_torch_dist
 
@@ -39,6 +39,6 @@ def convert(source: Path, target: Path, origin_hf_dir: Path | None, max_shard_si
         try:
             size = TypeAdapter(ByteSize).validate_python(max_shard_size)
         except ValidationError:
-            raise ConfigError(f"--max-shard-size {max_shard_size}: expected bytes, as 256MiB or {SHARD}") from None
+            raise ConfigError(f"--max-shard-size {max_shard_size}: expected a size such as 256MiB or {SHARD}") from None
         to_hf(source, target, origin_hf_dir, max(1, size), click.echo)
     click.echo(f"wrote {target}")

@@ -1,7 +1,7 @@
-"""A rank's models in addition to its policy: a reference, a teacher, a critic, in the policy's layout.
+"""A rank's models in addition to its policy: a reference, a teacher and a critic, in the policy's layout.
 
-A reference or teacher of the policy's architecture is stored as weights in CPU memory only. They are swapped into the
-policy's module once a rollout.
+A reference or teacher with the policy's architecture is stored only as weights in CPU memory, which are swapped into
+the policy's module once per rollout.
 
 Example:
 
@@ -26,7 +26,7 @@ from slime_trainer_megatron.model import Policy, build_policy, copy_weights, loa
 from slime_trainer_megatron.passes import Head, Passes
 
 REFRESHED = "refreshed"
-Ask = Callable[[str, Policy], None]
+BeforePass = Callable[[str, Policy], None]
 
 
 class FrozenModel:
@@ -36,7 +36,7 @@ class FrozenModel:
         """Load this rank's part; `replays`: use the experts that the sampler chose.
 
         Raises:
-            ConfigError: the layout cannot hold it, or there is no converter for its family.
+            ConfigError: it does not fit the layout, or its family is not supported.
             ModelError: it cannot be loaded.
         """
         model = read_directory(directory, bf16=setup.bf16)
@@ -50,15 +50,15 @@ class FrozenModel:
 
     @contextmanager
     def in_place(self) -> Iterator[Policy]:
-        """The model with these weights."""
+        """Context manager: yields the model, which always has its own weights."""
         yield self.policy
 
     def take(self, policy: Policy) -> None:
-        """Replace the weights by a policy's."""
+        """Replace the weights by the policy's."""
         copy_weights(self.policy, weights_of(policy))
 
     def value_of(self, parameter: torch.Tensor) -> torch.Tensor:
-        """The weight of a parameter: the parameter's data."""
+        """The weight of a parameter, which is the parameter's data."""
         return parameter.data
 
 
@@ -69,21 +69,21 @@ class SwappedModel:
     """
 
     def __init__(self, directory: Path, setup: RankSetup, policy: Policy, model: Model) -> None:
-        """Load this rank's part, of a model that is the policy's but for what its weights are.
+        """Load this rank's part of a model with the policy's architecture.
 
         Raises:
             ModelError: it cannot be loaded.
         """
         self.policy = policy
-        """The one model."""
+        """The policy, whose module both models share."""
         self._pairs = {id(each): (each, _in_main_memory(each)) for each in weights_of(policy).values()}
         load_hf(policy, directory, model, self.value_of)
         self.passes = passes_of(policy, model, setup)
-        """Their passes, while they are `in_place`."""
+        """Passes of these weights, valid while they are `in_place`."""
 
     @contextmanager
     def in_place(self) -> Iterator[Policy]:
-        """The model with these weights; the policy's are back at the end, in every bit."""
+        """Context manager: puts these weights into the module; restores the policy's bitwise at the end."""
         self._exchange()
         try:
             yield self.policy
@@ -93,19 +93,19 @@ class SwappedModel:
     @torch.no_grad()
     def take(self, policy: Policy) -> None:
         """Copy the policy's current weights."""
-        for mine, held in self._pairs.values():
-            held.copy_(mine)
+        for parameter, stored in self._pairs.values():
+            stored.copy_(parameter)
 
     def value_of(self, parameter: torch.Tensor) -> torch.Tensor:
-        """The held weight for a parameter of the policy."""
+        """The stored weight for a parameter of the policy."""
         return self._pairs[id(parameter)][1]
 
     @torch.no_grad()
     def _exchange(self) -> None:
-        for mine, held in self._pairs.values():
-            there = mine.clone()
-            mine.copy_(held)
-            held.copy_(there)
+        for parameter, stored in self._pairs.values():
+            before = parameter.clone()
+            parameter.copy_(stored)
+            stored.copy_(before)
 
 
 def passes_of(policy: Policy, model: Model, setup: RankSetup, *, replays: bool = False) -> Passes:
@@ -123,7 +123,7 @@ class CompanionModels:
     """The reference, the teacher and the critic of one rank."""
 
     def __init__(self, setup: RankSetup, policy: Policy, model: Model) -> None:
-        """Load what the setup asks for; errors as of `FrozenModel`.
+        """Load the models that the setup configures; raises the errors of `FrozenModel`.
 
         Args:
             setup: the rank's setup.
@@ -156,21 +156,23 @@ class CompanionModels:
             self.reference.take(policy)
         self._refreshed = due
 
-    def add_log_probs(self, shares: Sequence[Share], ask: Ask = lambda weights, policy: None) -> list[Share]:
+    def add_log_probs(
+        self, shares: Sequence[Share], before_pass: BeforePass = lambda weights, policy: None
+    ) -> list[Share]:
         """The shares with log-probs and values from these models for their trained samples.
 
         Args:
-            shares: of a rollout.
-            ask: called before each model's forward passes, with slime's name for its weights and the model.
+            shares: shares of a rollout's steps.
+            before_pass: called before each model's forward passes, with slime's name of its weights and the model.
         """
         found_by_model = dict[str, list[torch.Tensor]]()
         for weights, model in (("ref", self.reference), ("teacher", self.teacher)):
             if model is not None:
                 with model.in_place() as policy:
-                    ask(weights, policy)
+                    before_pass(weights, policy)
                     found_by_model[weights] = [model.passes.log_probs(share, share.mask_T) for share in shares]
         if self.critic:
-            ask("critic", self.critic.policy)
+            before_pass("critic", self.critic.policy)
             found_by_model["critic"] = [self.critic.values(share) for share in shares]
         nothing = [None] * len(shares)
         columns = (found_by_model.get(weights, nothing) for weights in ("ref", "teacher", "critic"))
@@ -188,9 +190,9 @@ class CompanionModels:
         return {} if self.refreshed() is None else {REFRESHED: self._refreshed or 0}
 
     def restored(self, numbers: Mapping[str, object]) -> FrozenModel | SwappedModel | None:
-        """The model to fill with the saved reference, if one was saved: the inverse of `refreshed`.
+        """The model to fill with the saved reference, the inverse of `refreshed`; None if none was saved.
 
-        A checkpoint of a run without refreshing leaves the reference as it was loaded.
+        If the checkpoint's run did not refresh the reference, it stays as loaded.
         """
         if self.refreshed() is None:
             return None
@@ -226,7 +228,7 @@ class OldPolicy:
         return self._frozen.passes
 
     def saved(self) -> tuple[int, Policy] | None:
-        """Version and model of weights that a resumed run does not publish again."""
+        """Version and model of the weights that a resumed run needs but does not publish; None without them."""
         if (saved := self._served.saved()) is None:
             return None
         version, weights = saved

@@ -1,13 +1,13 @@
-"""Megatron without CUDA: only megatron's modules get a `torch` whose CUDA calls use the CPU.
+"""Runs Megatron without CUDA: megatron's modules get a `torch` whose CUDA calls use the CPU.
 
-megatron-core names CUDA where it means the model's device. Patching torch itself would affect all libraries: some then
-load wrong weights silently. Each megatron module therefore gets a proxy for `torch`, which replaces the names below
+megatron-core hard-codes CUDA as the model's device. Patching torch itself would affect all libraries, and some would
+silently load wrong weights. Each megatron module therefore gets a proxy for `torch`, which replaces the names below
 and forwards all others. On a GPU nothing is patched.
 
 Example:
 
     import megatron.core
-    stand_in_for_cuda(torch.device("cpu"))        # after the imports of megatron that follow, too; idempotent
+    replace_cuda(torch.device("cpu"))        # idempotent; call it again after further imports of megatron
 """
 
 import functools
@@ -21,15 +21,15 @@ from contextlib import contextmanager
 import torch
 import torch.distributed as dist
 
-_HERE = {"device": torch.device("cpu")}
-"""Where the model is."""
+_MODEL = {"device": torch.device("cpu")}
+"""The model's device."""
 FACTORIES = ("arange", "empty", "empty_like", "full", "ones", "tensor", "zeros", "zeros_like")
 """Functions of torch that megatron calls with `device="cuda"`."""
 PACKAGE = "megatron.core"
 
 
-class StandIn(types.ModuleType):
-    """A module that forwards to another one except for some names."""
+class ModuleProxy(types.ModuleType):
+    """A module that forwards to another module except for some names."""
 
     def __init__(self, real: types.ModuleType, names: dict[str, object]) -> None:
         super().__init__(real.__name__)
@@ -60,19 +60,19 @@ class NoStream:
         return _nothing
 
 
-def stand_in_for_cuda(device: torch.device) -> None:
+def replace_cuda(device: torch.device) -> None:
     """Replace `torch` in every imported module of megatron-core, if the model is not on a GPU.
 
     Args:
-        device: where it is.
+        device: the model's device.
     """
-    _HERE["device"] = device
+    _MODEL["device"] = device
     if device.type == "cuda":
         return
     for name, module in list(sys.modules.items()):
         if name.startswith(PACKAGE) and module.__dict__.get("torch") is torch:
             module.__dict__["torch"] = _torch()
-    # Without Transformer Engine, the module uses a name that it has not defined.
+    # Without Transformer Engine, the module uses an undefined name.
     sys.modules[f"{PACKAGE}.transformer.moe.moe_utils"].__dict__.setdefault("te_general_gemm", None)
     dispatcher = sys.modules[f"{PACKAGE}.transformer.moe.token_dispatcher"]
     dispatcher.__dict__["maybe_move_tensor_to_cpu"] = _as_on_cpu
@@ -85,8 +85,8 @@ def stand_in_for_cuda(device: torch.device) -> None:
     linear = sys.modules[f"{PACKAGE}.tensor_parallel.layers"].__dict__[
         "linear_with_grad_accumulation_and_async_allreduce"
     ]
-    linear.warned = True  # the warning is about a variable that only GPUs need
-    # It warns that the CPU's random state has changed, which is intended here.
+    linear.warned = True  # suppresses a warning about an environment variable that only GPUs need
+    # The filtered warning reports a change of the CPU's random state, which is intended here.
     logger = logging.getLogger(rng.__name__)
     if not logger.filters:
         logger.addFilter(lambda record: "CPU RNG state changed" not in record.getMessage())
@@ -102,10 +102,7 @@ def importing() -> Iterator[None]:
 
 @contextmanager
 def quietly() -> Iterator[None]:
-    """Suppress megatron-core's warnings of missing packages and of future changes.
-
-    A run cannot change any of their causes.
-    """
+    """Suppress megatron-core's warnings of missing packages and of future changes, which a user cannot fix."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", module=r"megatron\.|torch\.distributed|contextlib")
         yield
@@ -113,47 +110,49 @@ def quietly() -> Iterator[None]:
 
 @contextmanager
 def tensors_stay() -> Iterator[None]:
-    """Make tensors claim to be on a GPU while a model or an optimizer is built without one.
+    """Make CPU tensors report that they are on a GPU while a model or an optimizer is built.
 
-    Megatron moves the embedding to compare it between stages, its distributed optimizer checks each parameter's type,
-    and an offloaded one checks its device: `cpu()` must not return a GPU tensor. The patch of tensor methods affects
-    all libraries, so it lasts for this block only.
+    Megatron moves the embedding to compare it between stages. Its distributed optimizer checks each parameter's type,
+    and its offloading optimizer checks the device: `cpu()` must not return a GPU tensor. The patch affects the tensor
+    methods of all libraries, so it lasts only for this block.
     """
-    if _HERE["device"].type == "cuda":
+    if _MODEL["device"].type == "cuda":
         yield
         return
-    moved, typed, fetched, pinned = torch.Tensor.cuda, torch.Tensor.type, torch.Tensor.cpu, torch.Tensor.pin_memory
+    real_cuda, real_type, real_cpu, real_pin = (
+        torch.Tensor.cuda, torch.Tensor.type, torch.Tensor.cpu, torch.Tensor.pin_memory
+    )  # fmt: skip
 
     def type_of(tensor: torch.Tensor, *given: object, **options: object) -> object:
         if given or options:
-            return typed(tensor, *given, **options)  # type: ignore[call-overload]
-        return f"torch.cuda.{str(typed(tensor)).rpartition('.')[2]}"
+            return real_type(tensor, *given, **options)  # type: ignore[call-overload]
+        return f"torch.cuda.{str(real_type(tensor)).rpartition('.')[2]}"
 
-    def fetch(tensor: torch.Tensor) -> torch.Tensor:
-        found = fetched(tensor)
-        found.of_cpu = True  # type: ignore[attr-defined]
-        return found
+    def to_cpu(tensor: torch.Tensor) -> torch.Tensor:
+        copy = real_cpu(tensor)
+        copy.is_cpu_copy = True  # type: ignore[attr-defined]
+        return copy
 
     torch.Tensor.cuda = lambda tensor, *given, **options: tensor  # type: ignore[method-assign]
     torch.Tensor.type = type_of  # type: ignore[method-assign, assignment]
-    torch.Tensor.cpu = fetch  # type: ignore[method-assign, assignment]
+    torch.Tensor.cpu = to_cpu  # type: ignore[method-assign, assignment]
     torch.Tensor.pin_memory = lambda tensor: tensor  # type: ignore[method-assign, assignment, misc]
-    torch.Tensor.is_cuda = property(lambda tensor: not hasattr(tensor, "of_cpu"))  # type: ignore[assignment]
+    torch.Tensor.is_cuda = property(lambda tensor: not hasattr(tensor, "is_cpu_copy"))  # type: ignore[assignment]
     try:
         yield
     finally:
-        torch.Tensor.cuda, torch.Tensor.type = moved, typed  # type: ignore[method-assign]
-        torch.Tensor.cpu, torch.Tensor.pin_memory = fetched, pinned  # type: ignore[method-assign]
+        torch.Tensor.cuda, torch.Tensor.type = real_cuda, real_type  # type: ignore[method-assign]
+        torch.Tensor.cpu, torch.Tensor.pin_memory = real_cpu, real_pin  # type: ignore[method-assign]
         del torch.Tensor.is_cuda
 
 
 @functools.cache
-def _torch() -> StandIn:
-    random = StandIn(torch.cuda.random, {"get_rng_state": _rng_state})
+def _torch() -> ModuleProxy:
+    random = ModuleProxy(torch.cuda.random, {"get_rng_state": _rng_state})
     cuda: dict[str, object] = {
         "Event": NoStream,
         "Stream": NoStream,
-        "current_device": lambda: _HERE["device"],
+        "current_device": lambda: _MODEL["device"],
         "current_stream": NoStream,
         "empty_cache": _nothing,
         "get_rng_state": _rng_state,
@@ -164,7 +163,7 @@ def _torch() -> StandIn:
         "synchronize": _nothing,
     }
     factories: dict[str, object] = {name: _made_here(name) for name in FACTORIES}
-    return StandIn(torch, {"cuda": StandIn(torch.cuda, cuda), **factories})
+    return ModuleProxy(torch, {"cuda": ModuleProxy(torch.cuda, cuda), **factories})
 
 
 def _made_here(name: str) -> Callable[..., torch.Tensor]:
@@ -173,7 +172,7 @@ def _made_here(name: str) -> Callable[..., torch.Tensor]:
     @functools.wraps(factory)
     def made(*given: object, **options: object) -> torch.Tensor:
         if str(options.get("device")).startswith("cuda"):
-            options["device"] = _HERE["device"]
+            options["device"] = _MODEL["device"]
         options.pop("pin_memory", None)
         return factory(*given, **options)
 
@@ -181,7 +180,7 @@ def _made_here(name: str) -> Callable[..., torch.Tensor]:
 
 
 _REAL: dict[str, Callable[..., torch.Tensor]] = {}
-"""Megatron's own functions, for parts of one size."""
+"""Megatron's original functions, for parts of equal size."""
 
 
 def _gather_parts(

@@ -1,6 +1,6 @@
-"""A config.json as a model in Megatron's terms. No torch.
+"""Reads a config.json as a model in Megatron's terms. Imports no torch.
 
-`FAMILIES` has one reader function a family. Unknown keys are rejected by name.
+`FAMILIES` has one reader function per family. Unsupported values are rejected with the key's name.
 
 Example:
 
@@ -23,13 +23,13 @@ def read_model(config: Config) -> Model:
     """The model of a config.json.
 
     Raises:
-        ConfigError: there is no converter for its family, or the config has a key that the converter does not support.
+        ConfigError: the family, or the value of a key, is not supported.
     """
     family = str(config.get("model_type"))
     if family not in FAMILIES:
         raise ConfigError(
-            f"trainer 'megatron' has no converter for models of model_type {family!r}; there are "
-            f'{", ".join(sorted(FAMILIES))}. Train another model, or with [trainer] use = "local"'
+            f"trainer 'megatron' does not support model_type {family!r}; supported are "
+            f'{", ".join(sorted(FAMILIES))}. Use another model, or set [trainer] use = "local"'
         )
     return FAMILIES[family](config)
 
@@ -38,16 +38,14 @@ def with_further(config: Config, layers: int) -> Model:
     """The model of a config.json, with `layers` layers for multi-token prediction.
 
     Raises:
-        ConfigError: as `read_model`, or the model has fewer of these layers.
+        ConfigError: as `read_model`, or the model has another number of these layers.
     """
     model, there = read_model(config), further_layers(config)
     if layers and layers != there:
-        known = (
-            f"num_nextn_predict_layers = {there}; give {there}" if there else "no layers that predict further tokens"
-        )
+        found = f"num_nextn_predict_layers = {there}; give {there}, or" if there else "no layers for that;"
         raise ConfigError(
-            f"[trainer.megatron] mtp_num_layers = {layers} has no effect here: the model ({model.family}) has {known}, "
-            "or leave it out"
+            f"[trainer.megatron] mtp_num_layers = {layers} has no effect here: the model ({model.family}) has {found} "
+            "leave it out"
         )
     return replace(model, further=layers)
 
@@ -209,34 +207,34 @@ STRETCHES: Mapping[str, tuple[str, ...]] = {
     "llama3": ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"),
     "yarn": ("factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim", "original_max_position_embeddings"),
 }
-"""Keys of each `rope_type` for stretching positions."""
+"""Keys of each `rope_type` that extends the context."""
 
 
-def _said_of_positions(config: Config) -> dict[str, object]:
-    """The rope parameters, in the form before transformers 5.0 or since."""
+def _rope_parameters(config: Config) -> dict[str, object]:
+    """The rope parameters, from the key of transformers 5.0 or of earlier releases."""
     given = [each for each in (config.get("rope_scaling"), config.get("rope_parameters")) if isinstance(each, Mapping)]
     return {key: value for each in given for key, value in each.items()}
 
 
 def _placed(config: Config, default: float) -> float:
     name = "partial_rotary_factor"
-    return _real(_said_of_positions(config).get(name, config.get(name)), default)
+    return _real(_rope_parameters(config).get(name, config.get(name)), default)
 
 
 def _rope(config: Config, stretched: str) -> tuple[float, LlamaRope | Yarn | None]:
-    said = _said_of_positions(config)
-    theta = _real(said.get("rope_theta", config.get("rope_theta")), 10000.0)
-    kind = said.get("rope_type", said.get("type", "default"))
+    rope = _rope_parameters(config)
+    theta = _real(rope.get("rope_theta", config.get("rope_theta")), 10000.0)
+    kind = rope.get("rope_type", rope.get("type", "default"))
     if kind == "default":
         return theta, None
-    names, given = STRETCHES[stretched], {"beta_fast": 32.0, "beta_slow": 1.0, **said}
+    names, given = STRETCHES[stretched], {"beta_fast": 32.0, "beta_slow": 1.0, **rope}
     values = [given.get(name) for name in names]
     known = all(isinstance(each, int | float) and each for each in values)
-    if kind != stretched or not known or said.get("attention_factor") is not None:
+    if kind != stretched or not known or rope.get("attention_factor") is not None:
         raise ConfigError(
-            f"trainer 'megatron' knows positions of rope_type 'default' and {stretched!r} of models of model_type "
-            f"{config.get('model_type')!r}, the latter with {', '.join(names)}; the model's config.json says {said}. "
-            'Train another model, or with [trainer] use = "local"'
+            f"trainer 'megatron' supports rope_type 'default' and {stretched!r} for model_type "
+            f"{config.get('model_type')!r}, the latter with {', '.join(names)}; the model's config.json says {rope}. "
+            'Use another model, or set [trainer] use = "local"'
         )
     *numbers, length = (_real(each) for each in values)
     if stretched == "yarn":
@@ -250,8 +248,8 @@ def _refuse(config: Config, known: Mapping[str, tuple[object, ...]]) -> None:
     for name, values in known.items():
         if (given := config.get(name)) not in values:
             raise ConfigError(
-                f"trainer 'megatron' trains models of model_type {config.get('model_type')!r} with {name} = "
-                f"{values[0]!r}; the model's config.json says {given!r}. Train another model, or with [trainer] use = "
+                f"trainer 'megatron' supports model_type {config.get('model_type')!r} only with {name} = "
+                f"{values[0]!r}; the model's config.json says {given!r}. Use another model, or set [trainer] use = "
                 '"local"'
             )
 
@@ -262,7 +260,7 @@ def _number(config: Config, name: str, default: int | None = None) -> int:
         return value
     if value is None and default is not None:
         return default
-    raise ConfigError(f"the model's config.json says {name} = {value!r}; expected a whole number over 0")
+    raise ConfigError(f"the model's config.json says {name} = {value!r}; expected a whole number above 0")
 
 
 def _real(value: object, default: float | None = None) -> float:

@@ -1,13 +1,13 @@
-"""Conversion of Hugging Face weights to Megatron parameters and back, whole or for a tensor-parallel rank.
+"""Converts Hugging Face weights to Megatron parameters and back, whole or for a tensor-parallel rank.
 
-It only copies and rearranges, so a round trip is bitwise exact. Moments have their weight's shape and are converted in
-the same way.
+The conversion only copies and rearranges, so a round trip is bitwise exact. Moments have their weight's shape and are
+converted in the same way.
 
 Example:
 
     whole = fuse(model, weight, [q, k, v])                     # [groups * (queries + 2) * head, hidden]
     part = cut(weight, whole, rank=0, ranks=2)
-    (rows,) = places(weight, whole, rank=0, ranks=2)           # where that part lies
+    (rows,) = views_of(weight, whole, rank=0, ranks=2)         # the views of `whole` that hold this part
     q, k, v = split(model, weight, whole)
 """
 
@@ -28,15 +28,15 @@ ROWS = (
     "linear_fc1.weight",
     "eh_proj.weight",
 )
-"""Parameters that are cut over tensor-parallel ranks by rows."""
+"""Parameters that are split over tensor-parallel ranks by rows."""
 COLUMNS = ("linear_proj.weight", "linear_fc2.weight")
-"""Parameters that are cut by columns."""
+"""Parameters that are split by columns."""
 
 
 def fuse(model: Model, weight: Weight, hf: Sequence[torch.Tensor]) -> torch.Tensor:
     """Megatron's parameter, fused from the Hugging Face weights in it.
 
-    Queries, keys and values lie together by group: Megatron gives a rank whole groups. So do gate and up.
+    Queries, keys and values are stored by group, because Megatron gives a rank whole groups.
     """
     if "linear_qkv." in weight.name and len(hf) > 1:
         parts = [_by_group(model, each) for each in hf]
@@ -54,15 +54,15 @@ def split(model: Model, weight: Weight, whole: torch.Tensor) -> list[torch.Tenso
 
 
 def cut(weight: Weight, whole: torch.Tensor, rank: int, ranks: int) -> torch.Tensor:
-    """The part of a rank; the vocabulary is padded with zeros to a multiple of the ranks."""
+    """A rank's part of a parameter; the vocabulary is padded with zeros to a multiple of the ranks."""
     missing = -len(whole) % ranks if weight.name.endswith(ROWS) else 0
     padded = torch.cat([whole, whole.new_zeros(missing, *whole.shape[1:])]) if missing else whole
-    parts = places(weight, padded, rank, ranks)
+    parts = views_of(weight, padded, rank, ranks)
     return torch.cat(parts) if len(parts) > 1 else parts[0]
 
 
-def places(weight: Weight, whole: torch.Tensor, rank: int, ranks: int) -> list[torch.Tensor]:
-    """The views of a whole, padded parameter that a rank's part lies in, one after another by its rows."""
+def views_of(weight: Weight, whole: torch.Tensor, rank: int, ranks: int) -> list[torch.Tensor]:
+    """The views of a whole, padded parameter that form a rank's part, in the order of its rows."""
     if "linear_fc1.weight" in weight.name:
         return [half.chunk(ranks)[rank] for half in whole.chunk(2)]
     if weight.name.endswith(ROWS):
@@ -70,8 +70,8 @@ def places(weight: Weight, whole: torch.Tensor, rank: int, ranks: int) -> list[t
     return [whole.chunk(ranks, 1)[rank] if weight.name.endswith(COLUMNS) else whole]
 
 
-def is_parted(weight: Weight) -> bool:
-    """Whether a rank has only a part of it."""
+def is_split(weight: Weight) -> bool:
+    """Whether tensor-parallel ranks have only parts of a parameter."""
     return weight.name.endswith(ROWS + COLUMNS)
 
 

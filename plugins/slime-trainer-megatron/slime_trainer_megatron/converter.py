@@ -1,7 +1,6 @@
-"""Converter: a model directory of Hugging Face's as a torch_dist checkpoint, and back, one weight at a time.
+"""Converts a Hugging Face model directory to a torch_dist checkpoint and back, one weight at a time.
 
-It runs in one process, since a checkpoint's pieces are parts of the whole model. It only copies and rearranges: a
-round trip is bitwise exact.
+The conversion runs in one process and only copies and rearranges, so a round trip is bitwise exact.
 
 Example:
 
@@ -21,7 +20,7 @@ from slime_core.errors import CheckpointError, ConfigError
 from slime_core.outputs import refuse_occupied
 from slime_core.roles import WeightDtype
 from slime_train import refuse_quantized
-from slime_trainer_megatron.collectives import alone
+from slime_trainer_megatron.collectives import init_single_process
 from slime_trainer_megatron.compat import importing
 
 with importing():
@@ -55,27 +54,27 @@ NEWEST = "latest_checkpointed_iteration.txt"
 
 
 def to_torch_dist(source: Path, target: Path, say: Say) -> Path:
-    """Write a model directory as `target/release`; returns that.
+    """Convert a model directory to the checkpoint `target/release`; returns that folder.
 
     Raises:
-        ConfigError: there is no converter for its family, or the target has a checkpoint already.
+        ConfigError: the model's family is not supported, or the target already has a checkpoint.
         ModelError: a weight is missing, of another shape, or quantized.
     """
     config, folder = config_of(source), target / RELEASE
     if folder.exists():
-        raise ConfigError(f"{folder} is there already; give another folder, or remove it")
+        raise ConfigError(f"{folder} already exists; give another folder, or remove it")
     refuse_occupied("the target", target)
     refuse_quantized(source)
-    alone()
+    init_single_process()
     weights, further = HfWeights(source), further_layers(config)
     model = with_further(config, further)
     if further and not all(slot.name in weights for slot in slots_of(model)):
-        model = read_model(config)  # layers that predict further tokens are often left out of a model's files
+        model = read_model(config)  # a model's files often lack the multi-token-prediction layers
     weights.check(slots_of(model))
-    told = _Progress(say, sum(1 for _ in model.weights()), f"{source} -> {folder}")
+    progress = _Progress(say, sum(1 for _ in model.weights()), f"{source} -> {folder}")
 
     def value(weight: Weight) -> torch.Tensor:
-        told.next()
+        progress.next()
         return fuse(model, weight, [weights.as_written(slot.name) for slot in weight.hf])
 
     pieces = [
@@ -94,18 +93,18 @@ def to_hf(source: Path, target: Path, origin: Path | None, shard_bytes: int, say
     """Write a checkpoint's weights as a model directory.
 
     Args:
-        source: the checkpoint, of a run, of Megatron's, or the folder of its files.
-        target: the model directory, which is made.
-        origin: the model directory that has the configuration and the tokenizer; None: the checkpoint's.
+        source: the checkpoint of a run or of Megatron, or the folder with its files.
+        target: the model directory to create.
+        origin: the model directory with the configuration and the tokenizer; None: the model that training began with.
         shard_bytes: approximate size of a weight file.
         say: prints one line of progress.
 
     Raises:
         CheckpointError: the source is incomplete, or its model differs from the origin's.
-        ConfigError: there is no converter for its family, or the target has a model already.
+        ConfigError: the model's family is not supported, or the target already has a model.
     """
     if (target / "config.json").exists():
-        raise ConfigError(f"{target} has a model already; give another folder, or remove it")
+        raise ConfigError(f"{target} already has a model; give another folder, or remove it")
     folder = files_of(source)
     refuse_occupied("the target", target)
     config, origin = _origin(folder, origin)
@@ -118,27 +117,27 @@ def to_hf(source: Path, target: Path, origin: Path | None, shard_bytes: int, say
     known = {place.key for place in places}
     if more := [key for key in sorted(stored.shapes()) if key.startswith(OF_MODEL) and key not in known]:
         raise CheckpointError(
-            f"{folder} is of another model: it has {more[0]!r}, which a model of {origin or ABOUT} does not have"
+            f"{folder} belongs to another model: it has {more[0]!r}, which the model of {origin or ABOUT} does not have"
         )
     slots = [
         replace(slot, dtype=WeightDtype(str(dtype).removeprefix("torch.")))
         for weight, dtype in zip(weights, written, strict=True)
         for slot in weight.hf
     ]
-    told = _Progress(say, len(weights), f"{folder} -> {target}")
+    progress = _Progress(say, len(weights), f"{folder} -> {target}")
     with HfWriter(target, slots, shard_bytes) as writer:
         for weight, place, dtype in zip(weights, places, written, strict=True):
-            told.next()
+            progress.next()
             whole = torch.empty(shape_of(weight), dtype=dtype)
             stored.read([replace(place, value=partial(_itself, whole))])
             for slot, part in zip(weight.hf, split(model, weight, whole), strict=True):
                 writer.add(slot.name, part)
-    said = slots[0].dtype.value
+    dtype_name = slots[0].dtype.value
     if origin is None:
-        write_config(target, config, said)
-        say(f"{target} has no tokenizer: the model directory that training began with is not there any more")
+        write_config(target, config, dtype_name)
+        say(f"{target} has no tokenizer: the model directory that training began with no longer exists")
     else:
-        copy_other_files(origin, target, said)
+        copy_other_files(origin, target, dtype_name)
 
 
 def _origin(folder: Path, origin: Path | None) -> tuple[Config, Path | None]:
@@ -148,17 +147,17 @@ def _origin(folder: Path, origin: Path | None) -> tuple[Config, Path | None]:
     config, directory = about.get("config"), Path(str(about.get("hf_checkpoint")))
     if not isinstance(config, dict):
         raise ConfigError(
-            f"{folder} does not say what model it is of; its configuration and tokenizer are those of the model that "
-            "training began with: give that by --origin-hf-dir"
+            f"{folder} does not name its model. Give the model directory that training began with by --origin-hf-dir; "
+            "it has the configuration and the tokenizer"
         )
     return config, directory if (directory / "config.json").is_file() else None
 
 
 def files_of(source: Path) -> Path:
-    """The folder with a checkpoint's files: itself, `optim/` of a run's, the newest of Megatron's.
+    """The folder with a checkpoint's files: the source itself, its `optim/`, or Megatron's newest checkpoint in it.
 
     Raises:
-        CheckpointError: there is none.
+        CheckpointError: none of them is a checkpoint.
     """
     newest, tried = source / NEWEST, [source, source / "optim"]
     if newest.is_file():
@@ -168,8 +167,8 @@ def files_of(source: Path) -> Path:
         if (folder / METADATA).is_file():
             return folder
     raise CheckpointError(
-        f"{source} is not a torch_dist checkpoint: there is no {METADATA} in {' nor in '.join(map(str, tried))}; give "
-        "RUN/checkpoints/rollout_NNNNNN, or a folder of Megatron's"
+        f"{source} is not a torch_dist checkpoint: there is no {METADATA} in {' or '.join(map(str, tried))}; give "
+        "RUN/checkpoints/rollout_NNNNNN, or a checkpoint folder written by Megatron"
     )
 
 
@@ -186,11 +185,11 @@ class _Progress:
     """Prints a line for each tenth of the work."""
 
     def __init__(self, say: Say, count: int, what: str) -> None:
-        self._say, self._count, self._done, self._said = say, count, 0, -1
+        self._say, self._count, self._done, self._last_tenth = say, count, 0, -1
         say(f"{what}: {count} weights")
 
     def next(self) -> None:
         self._done += 1
-        if (tenth := self._done * 10 // self._count) > self._said:
-            self._said = tenth
+        if (tenth := self._done * 10 // self._count) > self._last_tenth:
+            self._last_tenth = tenth
             self._say(f"{self._done}/{self._count} weights")

@@ -21,7 +21,7 @@ from slime_core.errors import ConfigError, NonFiniteError
 from slime_core.roles import RankSetup
 from slime_train import Share, value_loss
 from slime_trainer_megatron.arguments import check_model, of_critic
-from slime_trainer_megatron.collectives import summed, told_by
+from slime_trainer_megatron.collectives import broadcast_json, sum_over_ranks
 from slime_trainer_megatron.config_json import read_directory
 from slime_trainer_megatron.model import Policy, build_policy, load_hf
 from slime_trainer_megatron.optimizer import RankOptimizer, gradients_of
@@ -38,9 +38,12 @@ class ValueHead(torch.nn.Module):
         super().__init__()
         ranks = parallel_state.get_tensor_model_parallel_world_size()
         if width % ranks:
-            raise ConfigError(f"the critic's hidden_size = {width} cannot be cut into {ranks} equal parts")
+            raise ConfigError(
+                f"the critic has hidden_size = {width}, which cannot be split over {ranks} tensor-parallel ranks; use "
+                "another critic, or another tensor_model_parallel_size"
+            )
         self.weight = torch.nn.Parameter(torch.zeros(1, width // ranks))
-        self.weight.tensor_model_parallel = True  # type: ignore[attr-defined]  # each rank's is counted in the norm
+        self.weight.tensor_model_parallel = True  # type: ignore[attr-defined]  # the norm counts each rank's part
 
     def forward(self, rows: torch.Tensor) -> torch.Tensor:
         """[M, width], the same on all tensor-parallel ranks -> values [M]."""
@@ -79,7 +82,7 @@ class ValuePolicy(Policy):
 
 
 class ValuePasses(Passes):
-    """Passes that return values in place of log-probs."""
+    """Passes that return values instead of log-probs."""
 
     def _read(self, rows: torch.Tensor, labels: torch.Tensor) -> Found:
         policy = cast(ValuePolicy, self._policy)
@@ -95,7 +98,7 @@ class MegatronCritic:
         """Load the model and add the head.
 
         Raises:
-            ConfigError: the layout cannot hold it, or there is no converter for its family.
+            ConfigError: it does not fit the layout, or its family is not supported.
             ModelError: it cannot be loaded.
         """
         assert setup.critic is not None
@@ -155,8 +158,10 @@ class MegatronCritic:
         """Take an optimizer step; returns metrics, equal on all ranks."""
         lr = self.optimizer.step(norm)
         # Only the last stage has sums.
-        said = summed(self._sums, parallel_state.get_data_parallel_group()).tolist()
+        sums = sum_over_ranks(self._sums, parallel_state.get_data_parallel_group()).tolist()
         last = parallel_state.get_pipeline_model_parallel_last_rank()
-        told = cast(list[float], told_by(said, last, parallel_state.get_pipeline_model_parallel_group()))
-        means = {name: total / max(1.0, told[0]) for name, total in zip(SUMS[1:], told[1:], strict=True)}
+        tokens, *totals = cast(
+            list[float], broadcast_json(sums, last, parallel_state.get_pipeline_model_parallel_group())
+        )
+        means = {name: total / max(1.0, tokens) for name, total in zip(SUMS[1:], totals, strict=True)}
         return {**means, "critic-grad_norm": norm, "critic-lr-pg_0": lr}

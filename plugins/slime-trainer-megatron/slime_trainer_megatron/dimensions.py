@@ -2,7 +2,7 @@
 
 Example:
 
-    check_dimensions(settings, model)      # ConfigError: num_layers = 36: the model's config.json says 28 ...
+    check_dimensions(settings, model)      # ConfigError: num_layers = 36: the config.json of the model says 28 ...
 """
 
 from collections.abc import Mapping
@@ -34,21 +34,21 @@ def check_dimensions(settings: Settings, model: Model) -> None:
     """Check that dimensions given as settings match the model's.
 
     Raises:
-        ConfigError: one differs.
+        ConfigError: a dimension differs.
     """
     wanted = _of(model)
     for name in DIMENSIONS:
         given = settings.__dict__[name]
         if given is not None and given != wanted[name]:
-            said = "says nothing of that" if wanted[name] is None else f"says {_written(wanted[name])}"
+            found = "does not set it" if wanted[name] is None else f"says {_written(wanted[name])}"
             raise ConfigError(
-                f"[trainer.megatron] {name} = {_written(given)}: the config.json of the model ({model.family}) {said}; "
-                "leave it out, or give that model's directory as hf_checkpoint"
+                f"[trainer.megatron] {name} = {_written(given)}: the config.json of the model ({model.family}) {found};"
+                " leave it out, or set hf_checkpoint to the directory of a model with this value"
             )
 
 
 def check_name(name: str, config: Mapping[str, object]) -> None:
-    """Check that a model has the sizes that one of slime's model names means.
+    """Check that a model has the sizes of the model that slime calls `name`.
 
     Raises:
         ConfigError: the sizes differ, the name is unknown, or slime-compat, which lists the names, is missing.
@@ -57,8 +57,9 @@ def check_name(name: str, config: Mapping[str, object]) -> None:
         from slime_compat.models import check_sizes
     except ModuleNotFoundError:
         raise ConfigError(
-            f"[trainer.megatron] model_type = {name!r}: slime-compat has the names of models, and is not installed; in "
-            "a checkout of slime-core, pip install -e . -e ./plugins/slime-compat, or leave it out"
+            f"[trainer.megatron] model_type = {name!r}: slime-compat, which lists the names of models, is not "
+            "installed. In a checkout of slime-core run `pip install -e . -e ./plugins/slime-compat`, or leave "
+            "model_type out"
         ) from None
     check_sizes(name, cast(Mapping[str, Json], config), "[trainer.megatron] model_type", "the model of hf_checkpoint")
 

@@ -1,12 +1,12 @@
-"""Export: the weights in Hugging Face's names, one parameter after another, from the ranks that hold it to rank 0.
+"""Export: sends the weights to rank 0 one parameter after another, under Hugging Face's names.
 
-Parts come directly from the ranks of one replica, and later parameters are sent while one is used; other replicas do
-nothing. Of other ranks' weights, rank 0 holds at most one parameter and `AHEAD` bytes at once.
+The ranks of one replica send their parts directly to rank 0; other replicas do nothing. Later parameters are in
+transfer while the caller uses one. Rank 0 holds at most one parameter and `AHEAD` bytes of other ranks' weights.
 
 Example:
 
-    for name, tensor in exported(policy, model):
-        ...                                             # on rank 0; other ranks iterate without being given anything
+    for name, tensor in export_weights(policy, model):
+        ...                                             # on rank 0; on other ranks the iterator yields nothing
 """
 
 from collections import deque
@@ -16,10 +16,10 @@ from dataclasses import dataclass, replace
 import torch
 import torch.distributed as dist
 
-from slime_trainer_megatron.convert import is_parted, places, split
+from slime_trainer_megatron.convert import is_split, split, views_of
 from slime_trainer_megatron.families import Model, Weight
 from slime_trainer_megatron.layout import Layout
-from slime_trainer_megatron.model import Policy, laid_out, own_parameters, stage_of
+from slime_trainer_megatron.model import Policy, current_layout, own_parameters, stage_of
 from slime_trainer_megatron.torch_dist import Piece
 
 AHEAD = 2**24
@@ -27,7 +27,7 @@ AHEAD = 2**24
 
 
 @dataclass(frozen=True)
-class _Coming:
+class _Transfer:
     """A parameter in transfer to rank 0."""
 
     weight: Weight
@@ -40,77 +40,77 @@ class _Coming:
 
 
 @torch.no_grad()
-def exported(policy: Policy, model: Model) -> Iterator[tuple[str, torch.Tensor]]:
-    """Every weight, in the model's order; of a parameter that rank 0 holds whole, the parameter itself.
+def export_weights(policy: Policy, model: Model) -> Iterator[tuple[str, torch.Tensor]]:
+    """Every weight, in the model's order; not a copy if rank 0 holds the whole parameter.
 
     Args:
         policy: this rank's part.
-        model: the whole.
+        model: the whole model.
     """
-    mine, layout = own_parameters(policy, model), laid_out()
-    under_way, ahead = deque[_Coming](), 0
+    mine, layout = own_parameters(policy, model), current_layout()
+    transfers, ahead = deque[_Transfer](), 0
     for number, (weight, stage) in enumerate(stage_of(model, policy.config)):
         own = mine[weight.within()][1].detach() if weight.within() in mine else None
         sources = _sources(layout, model, weight, stage)
-        begin = _received if dist.get_rank() == 0 else _sent
-        under_way.append(begin(weight, number, own, sources))
-        ahead += under_way[-1].nbytes
+        begin = _receive if dist.get_rank() == 0 else _send
+        transfers.append(begin(weight, number, own, sources))
+        ahead += transfers[-1].nbytes
         while ahead > AHEAD:
-            ahead -= under_way[0].nbytes
-            yield from _end(under_way.popleft(), model)
-    while under_way:
-        yield from _end(under_way.popleft(), model)
+            ahead -= transfers[0].nbytes
+            yield from _finish(transfers.popleft(), model)
+    while transfers:
+        yield from _finish(transfers.popleft(), model)
 
 
 def _sources(layout: Layout, model: Model, weight: Weight, stage: int) -> range:
     first = layout.holder(stage, layout.part_of(weight, model))
-    if not is_parted(weight):
+    if not is_split(weight):
         return range(first, first + 1)
     return range(first, first + (layout.tensor if weight.expert is None else layout.expert_tensor))
 
 
-def _received(weight: Weight, number: int, own: torch.Tensor | None, sources: range) -> _Coming:
+def _receive(weight: Weight, number: int, own: torch.Tensor | None, sources: range) -> _Transfer:
     """Start a receive on rank 0, directly into the parameter's memory where possible."""
     if list(sources) == [0]:
-        return _Coming(weight, own, (), (), 0)
+        return _Transfer(weight, own, (), (), 0)
     dtype: torch.dtype = getattr(torch, weight.hf[0].dtype.value)
     whole = torch.empty(shape_of(weight, len(sources)), dtype=dtype)
     copies, works = list[tuple[torch.Tensor, torch.Tensor]](), list[dist.Work | None]()
     for source in sources:
-        there = places(weight, whole, source - sources[0], len(sources))
+        views = views_of(weight, whole, source - sources[0], len(sources))
         if source == 0:
             assert own is not None, f"rank 0 holds {weight}"
-            copies += zip(there, torch.split(own, [len(each) for each in there]), strict=True)
+            copies += zip(views, torch.split(own, [len(view) for view in views]), strict=True)
             continue
-        for place in there:
-            target = place if place.is_contiguous() else torch.empty_like(place, memory_format=torch.contiguous_format)
+        for view in views:
+            target = view if view.is_contiguous() else torch.empty_like(view, memory_format=torch.contiguous_format)
             works.append(dist.irecv(target, source, tag=number))
-            copies += [] if target is place else [(place, target)]
-    return _Coming(weight, whole, copies, works, whole.nbytes)
+            copies += [] if target is view else [(view, target)]
+    return _Transfer(weight, whole, copies, works, whole.nbytes)
 
 
-def _sent(weight: Weight, number: int, own: torch.Tensor | None, sources: range) -> _Coming:
+def _send(weight: Weight, number: int, own: torch.Tensor | None, sources: range) -> _Transfer:
     if dist.get_rank() not in sources:
-        return _Coming(weight, None, (), (), 0)
+        return _Transfer(weight, None, (), (), 0)
     assert own is not None, f"rank {dist.get_rank()} holds {weight}"
-    several = len(places(weight, own, 0, 1))  # of one length
-    works = [dist.isend(each.contiguous(), 0, tag=number) for each in own.chunk(several)]
-    return _Coming(weight, None, (), works, own.nbytes)
+    chunks = len(views_of(weight, own, 0, 1))  # all of equal length
+    works = [dist.isend(chunk.contiguous(), 0, tag=number) for chunk in own.chunk(chunks)]
+    return _Transfer(weight, None, (), works, own.nbytes)
 
 
-def _end(coming: _Coming, model: Model) -> Iterator[tuple[str, torch.Tensor]]:
-    for work in coming.works:
+def _finish(transfer: _Transfer, model: Model) -> Iterator[tuple[str, torch.Tensor]]:
+    for work in transfer.works:
         assert work is not None, "all ranks are in the group"
         work.wait()
-    for place, part in coming.copies:
-        place.copy_(part)
-    if coming.whole is not None:
-        parts = split(model, coming.weight, coming.whole)
-        yield from zip((slot.name for slot in coming.weight.hf), parts, strict=True)
+    for view, part in transfer.copies:
+        view.copy_(part)
+    if transfer.whole is not None:
+        parts = split(model, transfer.weight, transfer.whole)
+        yield from zip((slot.name for slot in transfer.weight.hf), parts, strict=True)
 
 
 VOCABULARY = ("word_embeddings.weight", "output_layer.weight")
-"""Parameters that are padded for a layout."""
+"""Parameters that are padded to a multiple of the tensor-parallel ranks."""
 
 
 def shape_of(weight: Weight, ranks: int = 1) -> tuple[int, ...]:

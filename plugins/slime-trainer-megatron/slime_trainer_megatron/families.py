@@ -1,4 +1,4 @@
-"""Families: dimensions and weight names of Hugging Face models in Megatron's terms. Imports no torch.
+"""Model families: dimensions and weight names of Hugging Face models in Megatron's terms. Imports no torch.
 
 `slime_trainer_megatron.config_json` reads them from a config.json.
 
@@ -16,34 +16,34 @@ from slime_core.roles import WeightDtype, WeightSlot
 
 @dataclass(frozen=True, slots=True)
 class LlamaRope:
-    """How Llama 3 stretches its positions."""
+    """Llama 3's rope scaling."""
 
     factor: float
-    """Factor by which texts are longer than in the first training."""
+    """Ratio of the context length to the pretraining length."""
     low: float
-    """Wavelengths above `length / low` are stretched by the whole factor."""
+    """Wavelengths above `length / low` are scaled by the whole factor."""
     high: float
     """Wavelengths below `length / high` are unchanged."""
     length: int
-    """Tokens of the first training's texts."""
+    """Context length of pretraining, in tokens."""
 
 
 @dataclass(frozen=True, slots=True)
 class Yarn:
-    """How DeepSeek stretches its positions (Peng et al. 2023, arXiv:2309.00071), in the terms of its config.json."""
+    """DeepSeek's rope scaling, YaRN (Peng et al. 2023, arXiv:2309.00071), in the terms of its config.json."""
 
     factor: float
-    """Factor by which texts are longer than in the first training."""
+    """Ratio of the context length to the pretraining length."""
     fast: float
     """Rotations within `length` at and above which a frequency is unchanged, `beta_fast`."""
     slow: float
-    """Rotations up to which a frequency is stretched by the whole factor, `beta_slow`."""
+    """Rotations up to which a frequency is scaled by the whole factor, `beta_slow`."""
     scale: float
-    """Weight of the factor's logarithm in the size of position dimensions, `mscale`."""
+    """Weight of the factor's logarithm in the scale of rotary dimensions, `mscale`."""
     scale_all: float
-    """Weight of the logarithm in the size of all dimensions, `mscale_all_dim`."""
+    """Weight of the factor's logarithm in the scale of all dimensions, `mscale_all_dim`."""
     length: int
-    """Tokens of the first training's texts."""
+    """Context length of pretraining, in tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,35 +51,35 @@ class Weight:
     """A Megatron parameter, and the Hugging Face weights in it."""
 
     layer: int | None
-    """Its decoder layer, from 0; None outside of them."""
+    """Its decoder layer, from 0; None for a weight outside of the layers."""
     name: str
-    """Its name in the model or in its layer."""
+    """Its name in the model, or in its layer."""
     hf: tuple[WeightSlot, ...]
-    """Its Hugging Face weights, in the order that `slime_trainer_megatron.convert` takes."""
+    """Its Hugging Face weights, in the order that `slime_trainer_megatron.convert` expects."""
     expert: int | None = None
-    """Its expert, from 0, for `{}` in the name; None outside of experts."""
+    """Its expert, from 0, for `{}` in the name; None for a weight outside of the experts."""
 
     def within(self, layer: int = 0, expert: int = 0) -> str:
-        """Its name in a part of the model that begins at this layer and expert."""
+        """Its name in a part of the model that starts at this layer and expert."""
         name = self.name if self.expert is None else self.name.format(self.expert - expert)
         return name if self.layer is None else f"decoder.layers.{self.layer - layer}.{name}"
 
 
 @dataclass(frozen=True, slots=True)
 class Router:
-    """How DeepSeek chooses experts (DeepSeek-AI 2024, arXiv:2412.19437, section 2.1.2), by sigmoids."""
+    """DeepSeek's routing by sigmoids (DeepSeek-AI 2024, arXiv:2412.19437, section 2.1.2)."""
 
     groups: int
-    """Groups of experts, of which a token uses the best ones; 1: no groups."""
+    """Number of groups of experts; 1: no groups."""
     best: int
-    """Number of groups that a token uses."""
+    """Number of groups that a token uses, chosen by score."""
     scale: float
-    """Factor on the chosen experts' weights, which add up to 1 before it."""
+    """Factor on the chosen experts' weights after they are normalized to 1."""
 
 
 @dataclass(frozen=True, slots=True)
 class Experts:
-    """The mixture of experts that a model has in place of MLPs."""
+    """The mixture of experts that replaces MLPs."""
 
     count: int
     """Experts of a layer."""
@@ -88,9 +88,9 @@ class Experts:
     inner: int
     """Hidden width of one expert."""
     normalised: bool
-    """Whether the chosen experts' weights are normalized to add up to 1."""
+    """Whether the chosen experts' weights are normalized to a sum of 1."""
     dense: int = 0
-    """Number of first layers that have an MLP instead of experts."""
+    """Number of layers at the start that have an MLP instead of experts."""
     shared: int = 0
     """Total hidden width of the shared experts, which all tokens use."""
     router: Router | None = None
@@ -113,7 +113,7 @@ class Latent:
     """Width of a head's values."""
 
     def weights(self, hidden: int, heads: int) -> Iterator[tuple[str, str, tuple[int, ...]]]:
-        """Its parameters but for the last: Megatron's name, Hugging Face's, and the shape."""
+        """Its parameters without the output projection: Megatron's name, Hugging Face's name, and the shape."""
         wide = heads * (self.plain + self.placed)
         if self.queries is None:
             yield "linear_q_proj.weight", "q_proj.weight", (wide, hidden)
@@ -151,7 +151,7 @@ class Model:
     theta: float
     """Rope theta, the base of the rotary frequencies."""
     stretch: LlamaRope | Yarn | None
-    """How they are stretched, if at all."""
+    """Rope scaling; None without."""
     tied: bool
     """Whether the output layer is the embedding."""
     qkv_bias: bool
@@ -165,13 +165,13 @@ class Model:
     placed: float = 1.0
     """Fraction of a head with rotary positions."""
     interleaved: bool = False
-    """Whether rotary pairs are neighbours, and not elements of the two halves."""
+    """Whether rotary pairs are adjacent elements; otherwise each pair takes one element of each half."""
     sandwiched: bool = False
     """Whether norms also follow attention and MLP, and gate and up are one Hugging Face weight."""
     further: int = 0
-    """Layers for multi-token prediction, after the last layer."""
+    """Number of multi-token-prediction (MTP) layers after the last layer."""
     bf16: bool = False
-    """Whether to compute and publish in bf16, independent of the files' dtype."""
+    """Whether to compute and publish in bf16; independent of the files' dtype."""
 
     @property
     def mixed(self) -> bool:
@@ -183,7 +183,7 @@ class Model:
         return self.experts is not None and layer >= self.experts.dense
 
     def weights(self) -> Iterator[Weight]:
-        """Every parameter, from the first layer to the last; in bf16 all but the biases of routers."""
+        """Every parameter, from the first layer to the last; with `bf16`, all except router biases are in bf16."""
         for weight in self._weights():
             yield _in_bf16(weight) if self.bf16 and not weight.name.endswith("expert_bias") else weight
 

@@ -1,9 +1,9 @@
-"""Freezing: which weights are trained, by patterns of their names. No torch.
+"""Freezing: selects the trained weights by patterns of their names. Imports no torch.
 
 Frozen weights have no gradient; their moments exist only in checkpoints, as zeros.
 
-Names are Megatron's, as checkpoints have them: `decoder.layers.3.self_attention.linear_qkv.weight`,
-`decoder.layers.3.mlp.experts.linear_fc1.weight` of all experts of a layer, `embedding.word_embeddings.weight`.
+Names are Megatron's, as in checkpoints: `decoder.layers.3.self_attention.linear_qkv.weight`,
+`embedding.word_embeddings.weight`. All experts of a layer share `decoder.layers.3.mlp.experts.linear_fc1.weight`.
 
 Example:
 
@@ -47,7 +47,7 @@ def frozen_names(model: Model, patterns: Patterns) -> frozenset[str]:
     """The names, `name_of`, that are not trained.
 
     Raises:
-        ConfigError: a pattern matches no name, or no weight is left to train.
+        ConfigError: a pattern matches no name, or all weights are frozen.
     """
     names = list(dict.fromkeys(name_of(weight) for weight in model.weights() if not weight.name.endswith(BIAS)))
     for key, given in (("only_train_params_name_list", patterns.only), ("freeze_params_name_list", patterns.freeze)):
@@ -55,14 +55,14 @@ def frozen_names(model: Model, patterns: Patterns) -> frozenset[str]:
             if not any(re.search(pattern, name) for name in names):
                 parts = list(dict.fromkeys(part for name in names for part in name.split(".") if not part.isdigit()))
                 raise ConfigError(
-                    f"[trainer.megatron] {key}: no weight of the model ({model.family}) is named like {pattern!r}; "
-                    f"names are Megatron's: {', '.join(_without_numbers(names))}.{did_you_mean(pattern, parts)}"
+                    f"[trainer.megatron] {key}: no weight of the model ({model.family}) matches {pattern!r}. "
+                    f"Names are Megatron's: {', '.join(_without_numbers(names))}.{did_you_mean(pattern, parts)}"
                 )
     frozen = frozenset(name for name in names if patterns.frozen(name))
     if len(frozen) == len(names):
         raise ConfigError(
-            f"[trainer.megatron] freeze_params_name_list = {list(patterns.freeze)} leaves nothing of the model "
-            f"({model.family}) to train"
+            f"[trainer.megatron] freeze_params_name_list = {list(patterns.freeze)} freezes all weights of the model "
+            f"({model.family}); remove a pattern"
         )
     return frozen
 

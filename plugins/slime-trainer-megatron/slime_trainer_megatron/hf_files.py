@@ -1,4 +1,4 @@
-"""Files of Hugging Face models: reads and writes one weight at a time, so that memory stays low.
+"""Files of Hugging Face models: reads and writes one weight at a time to save memory.
 
 Example:
 
@@ -28,7 +28,7 @@ DTYPES = {code: cast(torch.dtype, getattr(torch, name)) for name, code in CODES.
 class HfWeights:
     """A model directory's weights by name.
 
-    Opens the file for each weight, since read data stays in memory while a file is open.
+    Opens the file for each read, because data that was read stays in memory while a file is open.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -49,12 +49,12 @@ class HfWeights:
             return cast(torch.Tensor, file.get_tensor(name))
 
     def __contains__(self, name: str) -> bool:
-        """Whether there is one of this name."""
+        """Whether the directory has a weight of this name."""
         return name in self._files
 
     def _path(self, name: str) -> Path:
         if name not in self._files:
-            raise ModelError(f"{self._directory} has no weight {name!r}, which a model of its config.json has")
+            raise ModelError(f"{self._directory} has no weight {name!r}, which its config.json requires")
         return self._files[name]
 
     def _header(self, name: str) -> tuple[tuple[int, ...], str]:
@@ -77,13 +77,13 @@ class HfWeights:
         """Check that all weights exist with their shapes.
 
         Raises:
-            ModelError: names the first that does not.
+            ModelError: a weight is missing or has another shape.
         """
         for slot in slots:
             shape = self._header(slot.name)[0]
             if shape != slot.shape:
                 raise ModelError(
-                    f"{self._directory}: weight {slot.name!r} is of shape {shape}; its config.json says {slot.shape}"
+                    f"{self._directory}: weight {slot.name!r} has shape {shape}; its config.json requires {slot.shape}"
                 )
 
 
@@ -91,7 +91,7 @@ class HfWriter:
     """Writes weights into safetensors files of limited size, in order of arrival."""
 
     def __init__(self, directory: Path, slots: Sequence[WeightSlot], shard_bytes: int, stem: str = "model") -> None:
-        """Assign the slots, in order of arrival, to files; only a file with a single weight exceeds the size."""
+        """Assign the slots to files in order of arrival; only a file with a single weight may exceed the size."""
         self._directory, self._stem = directory, stem
         self._shards: list[list[WeightSlot]] = [[]]
         size = 0
@@ -115,8 +115,8 @@ class HfWriter:
         slot = self._left.pop(0)
         assert self._file is not None, "a shard is open"
         assert (name, tuple(tensor.shape)) == (slot.name, slot.shape), f"{name} came for {slot}"
-        there = tensor.detach().to("cpu", DTYPES[CODES[slot.dtype.value]]).contiguous()
-        self._file.write(there.view(torch.uint8).numpy().data)
+        data = tensor.detach().to("cpu", DTYPES[CODES[slot.dtype.value]]).contiguous()
+        self._file.write(data.view(torch.uint8).numpy().data)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -139,10 +139,10 @@ class HfWriter:
             code, end = CODES[slot.dtype.value], at + slot.nbytes
             header[slot.name] = {"dtype": code, "shape": list(slot.shape), "data_offsets": [at, end]}
             at = end
-        said = json.dumps(header).encode()
-        said += b" " * (-len(said) % 8)
+        text = json.dumps(header).encode()
+        text += b" " * (-len(text) % 8)
         self._file = (self._directory / self._name(self._number)).open("wb")
-        self._file.write(len(said).to_bytes(8, "little") + said)
+        self._file.write(len(text).to_bytes(8, "little") + text)
 
     def _name(self, shard: int) -> str:
         if len(self._shards) == 1:

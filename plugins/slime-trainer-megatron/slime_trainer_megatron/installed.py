@@ -1,4 +1,4 @@
-"""The installed megatron-core's configuration, read from its source: importing it takes seconds, this milliseconds.
+"""Configuration classes of the installed megatron-core, read from its source, because an import takes seconds.
 
 Example:
 
@@ -26,12 +26,12 @@ SOURCES = {
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """An argument of Megatron's."""
+    """An argument of megatron-core."""
 
     owner: str
-    """The class that defines it; of two, the first in `SOURCES`."""
+    """The class that defines it; if two classes do, the first in `SOURCES`."""
     annotation: str
-    """Its type, as it is written."""
+    """Its type, as source text."""
     default: object
     """Default value; None if it is an expression."""
     help: str
@@ -50,7 +50,7 @@ def fields() -> Mapping[str, Field]:
         path = home / source
         if not path.is_file():
             raise PluginError(
-                f"trainer 'megatron': {path} is not there, which megatron-core 0.16 has; install it with `pip install "
+                f"trainer 'megatron': {path} is missing, but megatron-core 0.16 has it; install it with `pip install "
                 "'megatron-core>=0.16.1,<0.17'`"
             )
         for name, field in _fields_of(ast.parse(path.read_text("utf-8")), owner):
@@ -75,7 +75,7 @@ def _fields_of(module: ast.Module, owner: str) -> Iterator[tuple[str, Field]]:
     for place, line in enumerate(body):
         if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name) and line.target.id[0] != "_":
             after = body[place + 1] if place + 1 < len(body) else None
-            yield line.target.id, Field(owner, ast.unparse(line.annotation), _literal(line.value), _told(after))
+            yield line.target.id, Field(owner, ast.unparse(line.annotation), _literal(line.value), _docstring(after))
 
 
 def _literal(value: ast.expr | None) -> object:
@@ -85,7 +85,7 @@ def _literal(value: ast.expr | None) -> object:
         return None
 
 
-def _told(after: ast.stmt | None) -> str:
+def _docstring(after: ast.stmt | None) -> str:
     if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant) and isinstance(after.value.value, str):
         return " ".join(inspect.cleandoc(after.value.value).split())
     return ""

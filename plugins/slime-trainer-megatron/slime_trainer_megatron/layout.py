@@ -1,4 +1,4 @@
-"""Layout: which ranks hold which part of the model. No torch.
+"""Layout: which ranks hold which part of the model. Imports no torch.
 
 Megatron numbers ranks by tensor, then context, then data, then pipeline parallelism.
 
@@ -62,7 +62,7 @@ class Layout:
         return rank // (self.tensor * self.context * self.data)
 
     def holder(self, stage: int, expert: int = 0) -> int:
-        """The first rank that has a pipeline stage and, of its experts, the part of this number."""
+        """The first rank that has a pipeline stage and the part of its experts with this number."""
         return stage * (self.ranks // self.pipeline) + expert * self.expert_tensor
 
     def part_of(self, weight: Weight, model: Model) -> int:
@@ -75,7 +75,7 @@ class Layout:
         """Check that the ranks form whole replicas of the model and of its experts.
 
         Raises:
-            ValueError: they are not.
+            ValueError: they do not.
         """
         if self.ranks % self.of_model:
             fits = sorted(
@@ -99,15 +99,15 @@ class Layout:
         """Check that no layer is split over two nodes, given the ranks per node.
 
         Raises:
-            ConfigError: one is.
+            ConfigError: a layer would be.
         """
         ways = {"tensor_model_parallel_size": self.tensor, "expert_tensor_parallel_size": self.expert_tensor}
         for key, size in ways.items():
             if ranks % size:
                 fits = sorted({max(size, ranks // size * size), -(-ranks // size) * size})
                 raise ConfigError(
-                    f"[trainer.megatron] {key} = {size}: each of several nodes has {ranks} ranks "
-                    f"(actor_num_gpus_per_node), so that ranks of two nodes would exchange parts of every layer; give "
+                    f"[trainer.megatron] {key} = {size}: each node has {ranks} ranks (actor_num_gpus_per_node), so two "
+                    f"nodes would exchange parts of every layer; give "
                     f"a {key} of {_near(size, ranks)}, or actor_num_gpus_per_node = {' or '.join(map(str, fits))}"
                 )
 
@@ -120,7 +120,7 @@ class Layout:
         """Check that a model can be split in this layout.
 
         Raises:
-            ConfigError: it cannot.
+            ConfigError: it cannot be split.
         """
         if experts := model.experts:
             _divides("num_experts", experts.count, "expert_model_parallel_size", self.expert)
@@ -138,16 +138,16 @@ class Layout:
 
 
 def layers_of_stages(model: Model, stages: int, first: int, last: int) -> list[int]:
-    """How many layers each pipeline stage has.
+    """Number of layers of each pipeline stage.
 
     Args:
         model: the whole model.
         stages: number of pipeline stages.
-        first: layers of the first; 0: as many as others.
-        last: layers of the last; 0: as many as others.
+        first: layers of the first stage; 0: as many as other stages.
+        last: layers of the last stage; 0: as many as other stages.
 
     Raises:
-        ConfigError: the layers cannot be divided so.
+        ConfigError: the layers cannot be divided this way.
     """
     if not first and not last:
         _divides("num_hidden_layers", model.layers, "pipeline_model_parallel_size", stages)
@@ -157,8 +157,8 @@ def layers_of_stages(model: Model, stages: int, first: int, last: int) -> list[i
         raise ConfigError(
             f"[trainer.megatron] num_layers_in_first_pipeline_stage = {first or None} and "
             f"num_layers_in_last_pipeline_stage = {last or None}: of the model's num_hidden_layers = {model.layers} "
-            f"that leaves {rest} for the other {others} of pipeline_model_parallel_size = {stages} stages, expected a "
-            f"multiple of {others}; give counts that leave one"
+            f"that leaves {rest} for the other {others} of pipeline_model_parallel_size = {stages} stages; change them "
+            f"to leave a multiple of {others}"
         )
     return [*([first] if first else []), *[rest // max(1, others)] * others, *([last] if last else [])]
 
@@ -166,7 +166,7 @@ def layers_of_stages(model: Model, stages: int, first: int, last: int) -> list[i
 def _divides(what: str, number: int, key: str, ways: int, fits: int = 0) -> None:
     if number % ways:
         raise ConfigError(
-            f"[trainer.megatron] {key} = {ways}: the model has {what} = {number}, which cannot be cut into {ways} "
+            f"[trainer.megatron] {key} = {ways}: the model has {what} = {number}, which cannot be split into {ways} "
             f"equal parts; give {_near(ways, fits or number)}"
         )
 

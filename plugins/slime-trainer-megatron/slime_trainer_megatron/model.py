@@ -1,4 +1,4 @@
-"""The model of one rank: megatron-core's GPT up to its hidden states; logits are computed only for needed rows.
+"""One rank's part of the model: megatron-core's GPT up to its hidden states.
 
 Example:
 
@@ -32,21 +32,21 @@ from slime_trainer_megatron.freezing import Patterns, frozen_names, name_of
 from slime_trainer_megatron.hf_files import HfWeights
 from slime_trainer_megatron.layout import Layout, layers_of_stages
 from slime_trainer_megatron.packing import Pack
-from slime_trainer_megatron.router import Sight, routers
+from slime_trainer_megatron.router import RoutingInput, routers
 
 BIAS = ".router.expert_bias"
-"""End of the names of weights that are not parameters, and so not trained: biases of routers."""
+"""Name suffix of router biases, which are buffers and are not trained."""
 
 
 class Policy(GPTModel):  # type: ignore[misc]
-    """GPT that ends with hidden states."""
+    """GPT that returns hidden states; `rows` selects the rows that need logits."""
 
     _trains = False
     further: Sequence[torch.Tensor] = ()
     """Hidden states of the multi-token-prediction layers, from the last training forward."""
 
     def begin(self, pack: Pack, part: float, *, trains: bool) -> None:
-        """Prepare the routers for a pack: its tokens, their part of the step, and whether a backward pass follows."""
+        """Prepare the routers for a pack that has `part` of the step's tokens; `trains`: a backward pass follows."""
         self._trains = trains
         for router in routers(self):
             padding, routes = pack.padding, pack.routes
@@ -54,7 +54,7 @@ class Policy(GPTModel):  # type: ignore[misc]
                 rank, ranks = _tensor()
                 padding = padding.chunk(ranks)[rank]
                 routes = None if routes is None else routes.chunk(ranks)[rank]
-            router.begin(Sight(padding, routes, part), again=trains)
+            router.begin(RoutingInput(padding, routes, part), recomputes=trains)
 
     def _postprocess(self, hidden_states: torch.Tensor, **given: object) -> torch.Tensor:
         if self.mtp_process:
@@ -70,7 +70,7 @@ class Policy(GPTModel):  # type: ignore[misc]
         return cast(Sequence[torch.Tensor], torch.chunk(made, 1 + self.config.mtp_num_layers)[1:])
 
     def of_pack(self, pack: Pack) -> torch.Tensor:
-        """This pipeline stage's output for a pack: [T of this rank, 1, width], with sequence parallelism a part."""
+        """This stage's output for a pack, [T of this rank, 1, width]; with sequence parallelism, a part of it."""
         packed = PackedSeqParams(
             qkv_format="thd",
             cu_seqlens_q=pack.ends,
@@ -93,7 +93,7 @@ class Policy(GPTModel):  # type: ignore[misc]
         for hidden in self.further:
             nothing = nothing + hidden.sum() * 0.0
         if self.mtp_process and not self.pre_process:
-            nothing = nothing + self.embedding.word_embeddings.weight.sum() * 0.0  # a copy
+            nothing = nothing + self.embedding.word_embeddings.weight.sum() * 0.0  # the last stage's copy
         return nothing
 
     def output_weight(self) -> torch.Tensor:
@@ -125,7 +125,7 @@ def transformer_config(model: Model, settings: Settings) -> TransformerConfig:
         params_dtype=torch.bfloat16 if model.bf16 else torch.float32,
         pipeline_dtype=torch.bfloat16 if model.bf16 else torch.float32,
         moe_router_dtype="fp32",
-        use_cpu_initialization=True,  # on the default device, which is where the model is
+        use_cpu_initialization=True,  # initializes on the default device, which is the model's
         bias_dropout_fusion=False,
         bias_activation_fusion=False,
         masked_softmax_fusion=False,
@@ -135,9 +135,9 @@ def transformer_config(model: Model, settings: Settings) -> TransformerConfig:
         batch_p2p_comm=False,
         deallocate_pipeline_outputs=True,
         variable_seq_lengths=True,
-        moe_token_dispatcher_type="alltoall",  # asked for by variable lengths, of dense models too
+        moe_token_dispatcher_type="alltoall",  # variable lengths require it, even for dense models
         moe_router_load_balancing_type="aux_loss",
-        calculate_per_token_loss=True,  # gradients are added up: the core's weights divide by counts of the whole step
+        calculate_per_token_loss=True,  # gradients are summed: the core's token weights already cover the whole step
         **{
             **passed(settings, "ModelParallelConfig"),
             **passed(settings, "TransformerConfig"),
@@ -150,7 +150,7 @@ def transformer_config(model: Model, settings: Settings) -> TransformerConfig:
 
 def _of_experts(model: Model) -> dict[str, object]:
     if model.experts is None:
-        return {"expert_model_parallel_size": 1}  # for a dense model beside one with experts
+        return {"expert_model_parallel_size": 1}  # a dense companion of a model with experts
     made: dict[str, object] = {
         "num_moe_experts": model.experts.count,
         "moe_router_topk": model.experts.chosen,
@@ -201,7 +201,7 @@ PolicyT = TypeVar("PolicyT", bound=Policy)
 
 
 def build_policy(model: Model, settings: Settings, kind: type[PolicyT]) -> PolicyT:
-    """The part of this rank, with random weights."""
+    """This rank's part of a model, with random weights."""
     with quietly():
         config = transformer_config(model, settings)
     tensor = parallel_state.get_tensor_model_parallel_world_size()
@@ -227,15 +227,15 @@ def build_policy(model: Model, settings: Settings, kind: type[PolicyT]) -> Polic
 
 
 def weights_of(policy: Policy) -> dict[str, torch.Tensor]:
-    """This rank's parameters by their names, and the biases of its routers."""
+    """This rank's parameters and router biases by name."""
     biases = {name: each for name, each in policy.named_buffers() if name.endswith(BIAS)}
     return {**dict(policy.named_parameters()), **biases}
 
 
 def own_parameters(policy: Policy, model: Model) -> dict[str, tuple[Weight, torch.Tensor]]:
-    """This rank's parameters in the model's order, by a name that is one of the whole model; routers' biases, too.
+    """This rank's parameters and router biases in the model's order, by their names in the whole model.
 
-    A tied output layer of another stage than the embedding's is a copy, and is not among them; nor is a critic's head.
+    Excludes a critic's head, and a tied output layer on another stage than the embedding, which is a copy.
     """
     layer = policy.decoder.layers[0].layer_number - 1
     expert = model.experts.count // _expert()[1] * _expert()[0] if model.experts else 0
@@ -245,7 +245,7 @@ def own_parameters(policy: Policy, model: Model) -> dict[str, tuple[Weight, torc
         if (local := weight.within(layer, expert)) in mine:
             found[weight.within()] = weight, mine.pop(local)
     copied = {"value_head.weight", *(("output_layer.weight",) if model.tied else ())}
-    assert mine.keys() <= copied, f"parameters of no known weight: {sorted(mine)}"
+    assert mine.keys() <= copied, f"unknown parameters: {sorted(mine)}"
     return found
 
 
@@ -253,7 +253,7 @@ def freeze(policy: Policy, model: Model, patterns: Patterns) -> None:
     """Freeze the weights that the patterns exclude, and their copies; call before gradient buffers exist.
 
     Raises:
-        ConfigError: a pattern is in no name, or nothing is left.
+        ConfigError: a pattern matches no name, or all weights are frozen.
     """
     frozen = frozen_names(model, patterns)
     for weight, parameter in own_parameters(policy, model).values():
@@ -263,7 +263,7 @@ def freeze(policy: Policy, model: Model, patterns: Patterns) -> None:
         if model.tied and policy.post_process:
             policy.output_weight().requires_grad_(False)
         if policy.pre_process:
-            # Recomputed layers have gradients only if their input has one.
+            # Recomputed layers get gradients only if their input requires one.
             policy.embedding.register_forward_hook(_with_gradient)
 
 
@@ -273,7 +273,7 @@ def _with_gradient(module: torch.nn.Module, given: object, made: torch.Tensor) -
 
 
 def copy_weights(policy: Policy, weights: Mapping[str, torch.Tensor]) -> None:
-    """Give a rank's part these weights, by the names of `weights_of`."""
+    """Copy weights, by the names of `weights_of`, into a rank's part."""
     with torch.no_grad():
         for name, mine in weights_of(policy).items():
             mine.copy_(weights[name])
@@ -285,10 +285,10 @@ def load_hf(
     model: Model,
     into: Callable[[torch.Tensor], torch.Tensor] = lambda parameter: parameter.data,
 ) -> None:
-    """Read this rank's part of a model directory, into what `into` makes of each parameter.
+    """Read this rank's part of a model directory into `into(parameter)` of each parameter.
 
     Raises:
-        ModelError: a weight is not there, or of another shape.
+        ModelError: a weight is missing or has another shape.
     """
     weights = HfWeights(directory)
     weights.check([slot for weight in model.weights() for slot in weight.hf])
@@ -297,7 +297,7 @@ def load_hf(
 
 @torch.no_grad()
 def load_parts(policy: Policy, model: Model, weights: HfWeights, into: Callable[[torch.Tensor], torch.Tensor]) -> None:
-    """Copy this rank's part of whole tensors by Hugging Face's names into what `into` makes of each parameter."""
+    """Copy this rank's part of whole Hugging Face weights into `into(parameter)` of each parameter."""
     for weight, parameter in own_parameters(policy, model).values():
         into(parameter).copy_(part_of(weights, weight, model))
     if model.tied and policy.post_process and not policy.pre_process:
@@ -311,7 +311,7 @@ def part_of(weights: HfWeights, weight: Weight, model: Model) -> torch.Tensor:
     return cut(weight, whole, *(_tensor() if weight.expert is None else _expert_tensor()))
 
 
-def laid_out() -> Layout:
+def current_layout() -> Layout:
     """The current layout of all ranks."""
     return Layout(
         dist.get_world_size(),
@@ -336,7 +336,7 @@ def _expert_tensor() -> tuple[int, int]:
 
 
 def stage_of(model: Model, config: TransformerConfig) -> Iterator[tuple[Weight, int]]:
-    """Every parameter and the pipeline stage that has it."""
+    """Each weight with its pipeline stage."""
     first, last = config.num_layers_in_first_pipeline_stage, config.num_layers_in_last_pipeline_stage
     counts = layers_of_stages(model, config.pipeline_model_parallel_size, first or 0, last or 0)
     stages = [stage for stage, count in enumerate(counts) for _ in range(count)]
@@ -348,7 +348,7 @@ def stage_of(model: Model, config: TransformerConfig) -> Iterator[tuple[Weight, 
 
 
 def _stretched(waves: torch.Tensor, stretch: LlamaRope) -> torch.Tensor:
-    """Llama 3's positions (Grattafiori et al. 2024, arXiv:2407.21783, section 3.4.2, as its code has it)."""
+    """Llama 3's rotary frequencies (Grattafiori et al. 2024, arXiv:2407.21783, section 3.4.2), as in its code."""
     turns = stretch.length * waves / (2 * torch.pi)
     kept = ((turns - stretch.low) / (stretch.high - stretch.low)).clamp(0, 1)
     return kept * waves + (1 - kept) * waves / stretch.factor

@@ -1,8 +1,8 @@
-"""Offloading: requirements of Megatron's optimizer in CPU memory. Imports no torch.
+"""Offloading: requirements for keeping Megatron's moments in CPU memory. Imports no torch.
 
 Example:
 
-    check_offload(settings, bf16=True)      # ConfigError: possible with use_distributed_optimizer = true alone ...
+    check_offload(settings, bf16=True)      # ConfigError: ... needs use_distributed_optimizer = true ...
 """
 
 from slime_core.errors import ConfigError
@@ -14,14 +14,14 @@ def check_offload(settings: Settings, *, bf16: bool) -> None:
     """Check that Megatron can keep the moments of policy and critic in CPU memory.
 
     Raises:
-        ConfigError: it cannot.
+        ConfigError: Megatron cannot offload with these settings.
     """
     for prefix, given in (("", settings.__dict__), ("critic.", of_critic(settings).__dict__)):
         if given["optimizer_cpu_offload"] and bf16 != given["use_distributed_optimizer"]:
-            said = str(bf16).lower()
+            value = str(bf16).lower()
             raise ConfigError(
-                f"[trainer.megatron] {prefix}optimizer_cpu_offload with bf16 = {said} needs "
-                f"use_distributed_optimizer = {said}: in Megatron only the distributed optimizer keeps the fp32 copies "
-                "that offloading needs in bf16, and it takes nothing but such copies. Set it so, or leave "
-                "optimizer_cpu_offload out"
+                f"[trainer.megatron] {prefix}optimizer_cpu_offload with bf16 = {value} needs "
+                f"use_distributed_optimizer = {value}: offloading in bf16 needs fp32 copies of the weights, which only "
+                "Megatron's distributed optimizer keeps, and that optimizer can offload only such copies. Set it, or "
+                "leave optimizer_cpu_offload out"
             )

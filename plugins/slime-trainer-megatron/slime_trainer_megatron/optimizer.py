@@ -2,7 +2,7 @@
 
 Example:
 
-    norm = optimizer.prepare()                  # gradients are summed over ranks before this
+    norm = optimizer.prepare()                  # after gradients are summed over the ranks
     lr = optimizer.step(norm)
 """
 
@@ -44,8 +44,8 @@ class Moments(Protocol):
         ...
 
 
-class OwnMoments:
-    """Moments, kept on every rank for all its parameters."""
+class ReplicatedMoments:
+    """Moments that every rank keeps for all its parameters."""
 
     def __init__(self, optimizer: MegatronOptimizer) -> None:
         """Read and write the moments of this optimizer."""
@@ -69,15 +69,15 @@ class OwnMoments:
             self._state[master][name].copy_(whole)
 
 
-class DealtMoments:
-    """Moments, distributed over replicas: each keeps parts of some parameters' moments."""
+class DistributedMoments:
+    """Moments that are distributed over the replicas; each keeps parts of some parameters' moments."""
 
     def __init__(self, optimizer: DistributedOptimizer) -> None:
         """Read and write the moments of this distributed optimizer."""
         self._optimizer = optimizer
 
     def get(self, name: str, parameter: torch.nn.Parameter) -> torch.Tensor:
-        """Combine the parts of all replicas; sums their bits, so that a zero keeps its sign."""
+        """Combine the parts of all replicas, as a sum of their bits, so that a zero keeps its sign."""
         whole = torch.zeros(parameter.numel(), dtype=torch.float32)
         start, end, state = self._mine(parameter)
         if name in state:
@@ -141,7 +141,7 @@ class RankOptimizer:
         """Start with zero moments, distributed over the replicas if the gradients are."""
         own, bf16 = passed(settings, "OptimizerConfig"), model.module.config.bf16
         if own["optimizer_cpu_offload"]:
-            # All, as on Megatron's command line.
+            # Offload everything by default, as Megatron's command line does.
             own["optimizer_offload_fraction"] = own["optimizer_offload_fraction"] or 1.0
         config = OptimizerConfig(
             optimizer="adam",
@@ -156,7 +156,7 @@ class RankOptimizer:
             bf16=bf16,
             params_dtype=model.module.config.params_dtype,
         )
-        with tensors_stay(), importing():  # 0.19 imports models here that warn of themselves
+        with tensors_stay(), importing():  # megatron-core 0.19 imports models here, with deprecation warnings
             self.megatron: MegatronOptimizer = get_megatron_optimizer(config, [model])
         """Megatron's optimizer, for hooks."""
         self._optim, self.steps = optim, 0
@@ -167,11 +167,11 @@ class RankOptimizer:
             experts = parallel_state.get_expert_tensor_model_pipeline_parallel_group()
             self._groups = [parallel_state.get_model_parallel_group(), experts]
         for group in self.megatron.param_groups:
-            # Megatron's schedule would do so at every step; slime-core's schedule is used here.
+            # Megatron's scheduler would set this at every step; slime-core's schedule replaces it.
             group["weight_decay"] = optim.weight_decay * group["wd_mult"]
 
     def begin_rollout(self) -> None:
-        """Reset both moments if the settings ask for it, and their bias correction; the schedule continues."""
+        """Reset both moments and their bias correction if the settings require it; the schedule continues."""
         if not self._optim.reset_optimizer_states:
             return
         for part in self._parts:
@@ -185,7 +185,7 @@ class RankOptimizer:
         with quietly():
             self.megatron.prepare_grads()
         total = 0.0
-        # A stage without trained experts has no optimizer for them; it must still join the sum.
+        # A stage without trained experts has no optimizer for them, but must still join the sum.
         for parts, group in zip((self._parts[:1], self._parts[1:]), self._groups, strict=True):
             squares = torch.zeros((), dtype=torch.float64)
             for part in parts:
@@ -245,16 +245,16 @@ class RankOptimizer:
             self._moments_of(parameter).put(MASTER, parameter, whole)
 
     def restore(self, steps: int) -> None:
-        """Allocate the moments after so many steps, to be filled by `put_moment`.
+        """Allocate the moments of a checkpoint after `steps` steps; `put_moment` then fills them.
 
-        Each parameter has a separate step count: AdamW would increment a shared one once a parameter.
+        Each parameter has its own step count, because AdamW would increment a shared one once per parameter.
         """
         self.steps = steps
         for part in self._parts:
             for optimizer in _adams(part):
                 for parameter in [each for group in optimizer.param_groups for each in group["params"]]:
                     state = optimizer.state[parameter]
-                    state["step"] = torch.tensor(float(steps), device="cpu")  # as AdamW has it
+                    state["step"] = torch.tensor(float(steps), device="cpu")  # the type that AdamW uses
                     for name in MOMENTS.values():
                         state[name] = torch.zeros_like(parameter)
             if isinstance(part.optimizer, HybridDeviceOptimizer):
@@ -264,16 +264,16 @@ class RankOptimizer:
         for part in self._parts:
             if isinstance(part, DistributedOptimizer):
                 if any(parameter in buffer.param_index_map for buffer in part.buffers):
-                    return DealtMoments(part)
+                    return DistributedMoments(part)
             elif any(each is master_of(parameter) for group in part.param_groups for each in group["params"]):
-                return OwnMoments(part)
+                return ReplicatedMoments(part)
         raise AssertionError(f"no optimizer has a parameter of shape {tuple(parameter.shape)}")
 
 
 def _gradients_of(part: MegatronOptimizer) -> Sequence[torch.Tensor]:
-    ask = getattr(part, "get_main_grads_for_grad_norm", None)  # its name in 0.16
-    found: Sequence[torch.Tensor] = ask() if ask else part.get_grads_for_grad_norm()
-    return found
+    get = getattr(part, "get_main_grads_for_grad_norm", None)  # its name in 0.16
+    gradients: Sequence[torch.Tensor] = get() if get else part.get_grads_for_grad_norm()
+    return gradients
 
 
 def _adams(part: MegatronOptimizer) -> Sequence[torch.optim.Optimizer]:

@@ -1,13 +1,13 @@
-"""Packing: samples of one micro-batch, one after another; and which of their tokens a context-parallel rank has.
+"""Packing: concatenates the samples of a micro-batch and splits their tokens over context-parallel ranks.
 
-A text is padded to a multiple of 2 C and cut into 2 C pieces. Rank r of C gets piece r from the start and piece r from
-the end, so that every rank has the same number of attention pairs.
+A text is padded to a multiple of 2 C and split into 2 C pieces. Rank r of C gets piece r from the start and piece r
+from the end, so that all ranks have the same number of attention pairs.
 
 Example:
 
     pack = pack_samples(share, samples, context=(0, 1), multiple=1)
     hidden = model(pack.tokens[None], ...)                     # [T of this rank]
-    hidden[pack.rows], pack.labels, pack.wanted                # that predict response tokens, and which of them
+    hidden[pack.rows], pack.labels, pack.wanted                # rows that predict response tokens, and their indices
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,9 +24,9 @@ class Further:
     """Targets of a multi-token-prediction layer: only trained response tokens."""
 
     rows: torch.Tensor
-    """Which of T predict one, int64 [M]."""
+    """Indices in T of the tokens that predict a target, int64 [M]."""
     labels: torch.Tensor
-    """What they predict, int64 [M]."""
+    """The predicted tokens, int64 [M]."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,25 +36,25 @@ class Pack:
     tokens: torch.Tensor
     """int64 [T], padding included."""
     positions: torch.Tensor
-    """Place of each in its text, int64 [T]."""
+    """Position of each token in its text, int64 [T]."""
     ends: torch.Tensor
-    """Where each whole text ends, over all ranks, 0 first; int32."""
+    """Ends of the whole texts, over all ranks, after a first 0; int32."""
     longest: int
     """Tokens of the longest text."""
     rows: torch.Tensor
-    """Which of T predict a response token, int64 [M]."""
+    """Indices in T of the tokens that predict a response token, int64 [M]."""
     labels: torch.Tensor
-    """What they predict, int64 [M]."""
+    """The predicted tokens, int64 [M]."""
     wanted: torch.Tensor
-    """Which of R each of these is, int64 [M]."""
+    """Indices in R of the predicted tokens, int64 [M]."""
     responses: int
     """R."""
     padding: torch.Tensor
-    """Which of T are of no text, bool [T]."""
+    """Mask of padding tokens, bool [T]."""
     texts: int
     """Tokens of the whole texts, over all ranks."""
     further: Sequence[Further] = ()
-    """Of each layer that predicts further tokens, the nearest first."""
+    """Targets of each multi-token-prediction layer, the nearest first."""
     routes: torch.Tensor | None = None
     """Experts that the engine chose, int64 [T, layers, k], -1 if unknown; None: no routes are replayed."""
 
@@ -76,13 +76,13 @@ def micro_batches(share: Share, signal_T: torch.Tensor, budget: int) -> Iterator
 def pack_samples(
     share: Share, samples: Sequence[int], context: tuple[int, int], multiple: int, further: int = 0
 ) -> Pack:
-    """Pack samples of a share; without samples, a text of padding only, for a rank that must take part.
+    """Pack samples of a share. Without samples, a pack of padding only, for a rank that must take part.
 
     Args:
-        share: the step's.
-        samples: which.
-        context: this rank's number among context-parallel ones, and how many these are.
-        multiple: what the tokens of a rank must be a multiple of.
+        share: the share of the step.
+        samples: indices of the samples.
+        context: this rank's index among the context-parallel ranks, and their number.
+        multiple: number that must divide the tokens of a rank.
         further: number of multi-token-prediction layers.
     """
     batch, (rank, ranks) = share.batch, context
@@ -99,7 +99,7 @@ def pack_samples(
         texts.append(text + [0] * (-len(text) % unit))
         at += len(texts[-1])
     if missing := -(at // ranks) % multiple or (0 if texts else multiple):
-        # Padding for all ranks alike: a multiple of what a text must be.
+        # All ranks get the same padding, in units that a text must be a multiple of.
         while missing * ranks % unit:
             missing += multiple
         texts.append([0] * (missing * ranks))
@@ -135,14 +135,14 @@ def pack_samples(
 def _further(
     before: torch.Tensor, first: torch.Tensor, answers: torch.Tensor, trained: torch.Tensor, where: torch.Tensor
 ) -> Further:
-    """Targets among response tokens [R] whose predicting place is in their text and on this rank."""
+    """Targets among the response tokens [R] whose predicting token is in their text and on this rank."""
     kept = trained & (before >= first)
     rows = where[before[kept]]
     return Further(rows[rows >= 0], answers[kept][rows >= 0])
 
 
 def mine_of_whole(ends: torch.Tensor, ranks: int, rank: int) -> torch.Tensor:
-    """Which tokens of the whole texts a rank has, in its order, int64."""
+    """Indices of a rank's tokens in the whole texts, in the rank's order, int64."""
     if ranks == 1:
         return torch.arange(int(ends[-1]))
     edges, parts = ends.tolist(), list[torch.Tensor]()

@@ -1,4 +1,4 @@
-"""Passes: runs micro-batches of a share through Megatron's schedule; a callback gets results on the last stage.
+"""Passes: runs micro-batches of a share through Megatron's schedule; a callback receives results on the last stage.
 
 Log-probs are summed over the context-parallel ranks, so that the callback sees whole samples. Each of these ranks then
 computes the same loss, and its backward pass covers only its own tokens.
@@ -25,7 +25,7 @@ from torch.utils.checkpoint import checkpoint
 from slime_core.errors import ContractError
 from slime_core.roles import SampleField
 from slime_train import Share
-from slime_trainer_megatron.collectives import largest, summed
+from slime_trainer_megatron.collectives import max_over_ranks, sum_over_ranks
 from slime_trainer_megatron.compat import quietly
 from slime_trainer_megatron.families import Model
 from slime_trainer_megatron.model import Policy
@@ -56,7 +56,7 @@ def token_log_probs(
         hidden: [M, width], the same on all tensor-parallel ranks.
         weight: this rank's rows of the output layer.
         labels: int64 [M].
-        head: the rest.
+        head: vocabulary size, temperature and chunk size.
     """
     found = []
     for rows, wanted in zip(torch.split(hidden, head.chunk), torch.split(labels, head.chunk), strict=True):
@@ -90,7 +90,7 @@ def _of_rows(
 
 
 Found = tuple[torch.Tensor, torch.Tensor]
-"""Log-probs and entropies of the response tokens of some samples, one after another."""
+"""Concatenated log-probs and entropies of the response tokens of some samples."""
 Use = Callable[[Sequence[int], Found], torch.Tensor]
 """Callback that computes a loss from them."""
 
@@ -115,7 +115,7 @@ class Passes:
             policy: this rank's part of a model.
             model: the whole model.
             head: how logits become log-probs.
-            max_tokens: most tokens of a micro-batch on a rank, unless it is one sample.
+            max_tokens: maximum tokens of a micro-batch on a rank; a single sample may have more.
             replays: whether tokens are routed to the experts that the engine chose.
         """
         self._trained, self._policy, self._model, self._head = trained, policy, model, head
@@ -133,12 +133,12 @@ class Passes:
         """Run every micro-batch of the samples with a signal through `use`; a share without any runs padding."""
         packed: list[list[int]] = list(micro_batches(share, signal_T, self._budget)) or [[]]
         if self._model.experts:
-            # Experts are on ranks of other shares: all must run the same number of micro-batches.
-            packed += [[]] * (largest(len(packed), parallel_state.get_data_parallel_group()) - len(packed))
+            # Experts are distributed over the ranks of all shares, so all must run the same number of micro-batches.
+            packed += [[]] * (max_over_ranks(len(packed), parallel_state.get_data_parallel_group()) - len(packed))
         packs = [(samples, self.pack(share, samples)) for samples in packed]
         tokens = torch.tensor(sum(pack.texts for _, pack in packs))
         if self._model.experts and trains:
-            tokens = summed(tokens, parallel_state.get_data_parallel_group())
+            tokens = sum_over_ranks(tokens, parallel_state.get_data_parallel_group())
 
         def forward(given: Iterator[tuple[list[int], Pack]], model: object) -> tuple[torch.Tensor, object]:
             samples, pack = next(given)
@@ -264,16 +264,16 @@ def routes_of(
         assert isinstance(experts, Sequence)
         prompt = share.batch.prompts_P[share.batch.prompt_index_S[sample]]
         # The last token is never an input.
-        read = len(prompt) + share.batch.response_lengths_S[sample] - 1
+        inputs = len(prompt) + share.batch.response_lengths_S[sample] - 1
         routes = torch.tensor(experts, dtype=torch.int64)
-        if len(routes) != read * layers * chosen or (
+        if len(routes) != inputs * layers * chosen or (
             len(routes) and not 0 <= int(routes.min()) <= int(routes.max()) < model.experts.count
         ):
             raise ContractError(
                 f"use_rollout_routing_replay: a sample's rollout_routed_experts has {len(routes)} numbers; expected "
-                f"{read} tokens (all but the last) x {layers} layers x {chosen} experts = {read * layers * chosen}, "
-                f"each from 0 to {model.experts.count - 1}. The engine serves another model, or tells them otherwise; "
-                "leave use_rollout_routing_replay out"
+                f"{inputs} tokens (all but the last) x {layers} layers x {chosen} experts = "
+                f"{inputs * layers * chosen}, each from 0 to {model.experts.count - 1}. The engine serves another "
+                "model, or uses another format; leave use_rollout_routing_replay out"
             )
-        whole[start : min(end, start + read)] = routes.view(read, layers, chosen)
+        whole[start : min(end, start + inputs)] = routes.view(inputs, layers, chosen)
     return whole[mine]

@@ -1,4 +1,4 @@
-"""What this package offers: the trainer `megatron`. Neither torch nor megatron-core is imported to list it."""
+"""Entry point of this package: the trainer `megatron`. Importing it loads neither torch nor megatron-core."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -22,7 +22,7 @@ SLIME_API = "1"
 
 @hookimpl
 def slime_trainers() -> Iterable[TrainerSpec]:
-    """The trainer `megatron`: any number of processes, laid out as Megatron does."""
+    """The trainer `megatron`: any number of ranks, in Megatron's layout."""
     yield TrainerSpec(
         "megatron",
         _rank,

@@ -27,15 +27,15 @@ from slime_train import (
     mismatch_extremes,
     save_train_data,
 )
-from slime_trainer_megatron.compat import importing, stand_in_for_cuda
+from slime_trainer_megatron.compat import importing, replace_cuda
 
 with importing():
     from megatron.core import parallel_state, tensor_parallel
 
     from slime_trainer_megatron.checkpoint import Saved, load, save, slots_of
     from slime_trainer_megatron.companion_models import CompanionModels, OldPolicy
-    from slime_trainer_megatron.export import exported
-    from slime_trainer_megatron.model import Policy, build_policy, freeze, laid_out, load_hf
+    from slime_trainer_megatron.export import export_weights
+    from slime_trainer_megatron.model import Policy, build_policy, current_layout, freeze, load_hf
     from slime_trainer_megatron.optimizer import RankOptimizer, gradients_of
     from slime_trainer_megatron.passes import Passes
     from slime_trainer_megatron.router import routers
@@ -43,7 +43,13 @@ with importing():
     from slime_trainer_megatron.torch_dist import Saving
 
 from slime_trainer_megatron.arguments import check_model, layout_of, patterns_of
-from slime_trainer_megatron.collectives import alone, backend, gathered, summed, told_by
+from slime_trainer_megatron.collectives import (
+    backend,
+    broadcast_json,
+    gather_values,
+    init_single_process,
+    sum_over_ranks,
+)
 from slime_trainer_megatron.config_json import read_directory
 from slime_trainer_megatron.layout import Layout
 from slime_trainer_megatron.passes import Head
@@ -58,7 +64,7 @@ class MegatronRank:
     """One process of training."""
 
     def __init__(self, rank: int, world_size: int, setup: RankSetup) -> None:
-        """Meet the other ranks, and load this one's part of the model."""
+        """Join the other ranks and load this rank's part of the model."""
         settings = setup.settings
         use_device(settings.__dict__["device"], rank)
         torch.set_float32_matmul_precision(setup.float32_matmul_precision)
@@ -112,12 +118,12 @@ class MegatronRank:
         self.optimizer.begin_rollout()
         self.companions.begin(rollout_id, self.policy)
 
-        def ask(weights: str, policy: Policy) -> None:
+        def before_pass(weights: str, policy: Policy) -> None:
             self._hooks.fire(BeforeLogProb(self._rank, rollout_id, weights, policy))
 
-        shares = self.companions.add_log_probs([self._algorithm.share(batch) for batch in batches], ask)
-        ask("actor", self.policy)
-        with fail_on_all_ranks(self._rank, self._world_size, summed):
+        shares = self.companions.add_log_probs([self._algorithm.share(batch) for batch in batches], before_pass)
+        before_pass("actor", self.policy)
+        with fail_on_all_ranks(self._rank, self._world_size, sum_over_ranks):
             shares = self._algorithm.estimate(shares)
         if not self._trains_critic_alone(rollout_id):
             old = self._old.passes(rollout_id) if self._old else None
@@ -154,7 +160,7 @@ class MegatronRank:
 
     def _check_weights(self, *, of_policy: bool = True) -> None:
         critic = self.companions.critic
-        with fail_on_all_ranks(self._rank, self._world_size, summed):
+        with fail_on_all_ranks(self._rank, self._world_size, sum_over_ranks):
             if of_policy:
                 check_weights_finite(self.policy.named_parameters(), self.optimizer.steps)
             if critic:
@@ -166,7 +172,7 @@ class MegatronRank:
             save_train_data(self._setup.train_data, shares, parallel_state.get_data_parallel_rank())
 
     def published(self, version: int) -> None:
-        """Record that engines have the current weights; see `TracksVersions`."""
+        """Record that engines received the current weights; see `TracksVersions`."""
         if self._old:
             self._old.published(version, self.policy)
 
@@ -190,7 +196,7 @@ class MegatronRank:
         except (NonFiniteError, ContractError) as caught:
             error = caught
         try:
-            with fail_on_all_ranks(self._rank, self._world_size, summed):
+            with fail_on_all_ranks(self._rank, self._world_size, sum_over_ranks):
                 if error is not None:
                     raise error
         except NonFiniteError as failed:
@@ -201,35 +207,37 @@ class MegatronRank:
         said: Said | None = None
         if parallel_state.is_pipeline_last_stage():
             if extremes:
-                scalars |= mismatch_extremes(gathered(sums.log_ratios(), parallel_state.get_data_parallel_group()))
+                scalars |= mismatch_extremes(gather_values(sums.log_ratios(), parallel_state.get_data_parallel_group()))
             found = sums.result(share, scalars)
             said = dict(found.metrics), found.tokens, scalars, sorted(found.over_all_tokens)
         last = parallel_state.get_pipeline_model_parallel_last_rank()
-        metrics, tokens, scalars, over_all = cast(Said, told_by(said, last, _pipeline()))
+        metrics, tokens, scalars, over_all = cast(Said, broadcast_json(said, last, _pipeline()))
         return StepResult(metrics, tokens, scalars, share.scores(), frozenset(over_all))
 
     def _balance(self) -> dict[str, float]:
         if not self.policy.config.moe_aux_loss_coeff:
             return {}
-        mine = torch.tensor(sum(router.told() for router in routers(self.policy)), dtype=torch.float64)
+        mine = torch.tensor(sum(router.pop_balance_loss() for router in routers(self.policy)), dtype=torch.float64)
         with_experts = sum(map(self._whole.has_experts, range(self._whole.layers + self._whole.further)))
-        return {"load_balancing_loss": float(summed(mine)) / with_experts}
+        return {"load_balancing_loss": float(sum_over_ranks(mine)) / with_experts}
 
     def _further(self) -> dict[str, float]:
         if not self._whole.further:
             return {}
         mine = torch.tensor(self.passes.told_further(), dtype=torch.float64)
-        return {"mtp_loss": float(summed(mine, parallel_state.get_data_parallel_group(with_context_parallel=True)))}
+        return {
+            "mtp_loss": float(sum_over_ranks(mine, parallel_state.get_data_parallel_group(with_context_parallel=True)))
+        }
 
     def _not_finite(self, what: str) -> NonFiniteError:
         return NonFiniteError(
-            f"optimizer step {self.optimizer.steps}: {what}; the weights are as before it. "
-            "Lower lr or the loss's clip, or look at the rewards and log-probs of the newest samples."
+            f"optimizer step {self.optimizer.steps}: {what}; the weights are unchanged. "
+            "Lower lr or the loss's clip, or check the rewards and log-probs of the newest samples."
         )
 
     def weights(self) -> Iterator[tuple[str, torch.Tensor]]:
         """The current weights by Hugging Face's names, one parameter gathered at a time; on rank 0."""
-        return exported(self.policy, self._whole)
+        return export_weights(self.policy, self._whole)
 
     def save(self, directory: Path, *, hf: bool = True) -> None:
         """Begin to write weights and moments to `optim/`; with `hf`, `hf/` is complete on return."""
@@ -245,14 +253,14 @@ class MegatronRank:
         load(directory, self._saved)
 
     def close(self) -> None:
-        """Leave the other ranks."""
+        """Destroy the process groups."""
         leave()
 
 
 def use_device(name: str, rank: int) -> None:
     """Set the process's default device: number `rank` modulo the device count.
 
-    New tensors of megatron-core, losses and advantages are then created on it, too.
+    megatron-core, losses and advantages then create new tensors on it.
 
     Raises:
         ConfigError: torch sees no such device, or the device is the CPU although torch sees GPUs.
@@ -260,10 +268,10 @@ def use_device(name: str, rank: int) -> None:
     if name == "cpu":
         if torch.cuda.is_available():
             raise ConfigError(
-                '[trainer.megatron] device = "cpu", and this process sees GPUs, which megatron-core would use: hide '
-                'them, CUDA_VISIBLE_DEVICES= slime train ..., or set device = "cuda"'
+                '[trainer.megatron] device = "cpu": this process sees GPUs, which megatron-core would use. Hide them '
+                'with `CUDA_VISIBLE_DEVICES= slime train ...`, or set device = "cuda"'
             )
-        stand_in_for_cuda(torch.device("cpu"))
+        replace_cuda(torch.device("cpu"))
         return
     module = torch.get_device_module(name)
     if not module.is_available():
@@ -273,18 +281,18 @@ def use_device(name: str, rank: int) -> None:
         )
     device = torch.device(name, rank % module.device_count())
     if name == "cuda":
-        torch.cuda.set_device(device)  # megatron-core asks for the current one
+        torch.cuda.set_device(device)  # megatron-core uses the current device
     torch.set_default_device(device)
-    stand_in_for_cuda(device)
+    replace_cuda(device)
 
 
 def meet(rank: int, world_size: int, setup: RankSetup, layout: Layout) -> None:
-    """Join the other ranks, once a process, and set up the layout's groups, again if the layout changed."""
+    """Join the other ranks and create the layout's groups; a second call recreates them if the layout changed."""
     if world_size == 1:
-        alone()
+        init_single_process()
     elif not dist.is_initialized():
         dist.init_process_group(backend(), init_method=setup.rendezvous, rank=rank, world_size=world_size, timeout=LONG)
-    if not parallel_state.is_initialized() or laid_out() != replace(layout, first=0, last=0):
+    if not parallel_state.is_initialized() or current_layout() != replace(layout, first=0, last=0):
         parallel_state.destroy_model_parallel()
         parallel_state.initialize_model_parallel(
             tensor_model_parallel_size=layout.tensor,
@@ -298,7 +306,7 @@ def meet(rank: int, world_size: int, setup: RankSetup, layout: Layout) -> None:
 
 
 def leave() -> None:
-    """The end of `meet`; idempotent."""
+    """Undo `meet`; idempotent."""
     if dist.is_initialized():
         parallel_state.destroy_model_parallel()
         dist.destroy_process_group()
@@ -310,4 +318,4 @@ def _pipeline() -> dist.ProcessGroup:
 
 
 def _sum_over_shares(tensor: torch.Tensor) -> torch.Tensor:
-    return summed(tensor, parallel_state.get_data_parallel_group())
+    return sum_over_ranks(tensor, parallel_state.get_data_parallel_group())

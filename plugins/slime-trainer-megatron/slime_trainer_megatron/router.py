@@ -1,11 +1,11 @@
 """The router of experts: Megatron's, extended by padding and an engine's routes for each micro-batch.
 
-Layers recomputed for the backward pass get the same data again, although other micro-batches came in between.
+A layer that is recomputed for the backward pass receives its micro-batch's data, even if later micro-batches ran.
 
 Example:
 
     for router in routers(policy):
-        router.begin(Sight(padding_T, routes=None, part=tokens / tokens_of_step), again=True)
+        router.begin(RoutingInput(padding_T, routes=None, part=tokens / tokens_of_step), recomputes=True)
     ...                                                                # a forward pass, and its backward pass
 """
 
@@ -22,13 +22,13 @@ Chosen = tuple[torch.Tensor, torch.Tensor]
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
-    """Data of a micro-batch for a rank's routers; T are the tokens that the rank routes."""
+class RoutingInput:
+    """Data of a micro-batch for a rank's routers; T counts the tokens that the rank routes."""
 
     padding: torch.Tensor
-    """Which tokens are padding, bool [T]."""
+    """Mask of padding tokens, bool [T]."""
     routes: torch.Tensor | None
-    """Recorded experts of the tokens, int64 [T, layers, k], -1 where not recorded; None: routers choose."""
+    """Recorded experts of the tokens, int64 [T, layers, k], -1 where not recorded; None: the routers choose."""
     part: float
     """Tokens of the micro-batch divided by tokens of the whole step; 0 without training."""
 
@@ -37,39 +37,39 @@ class StepRouter(TopKRouter):  # type: ignore[misc]
     """Chooses experts; its auxiliary loss is a mean over a step's tokens, independent of micro-batches."""
 
     def __init__(self, *given: object, **options: object) -> None:
-        """Build Megatron's router; no micro-batch has begun."""
+        """Build Megatron's router; call `begin` before a forward pass."""
         super().__init__(*given, **options)
         self.router_replay = _Replay()
-        self._balance = 0.0
-        self._now: Sight | None = None
-        self._used: Sight | None = None
-        self._later: list[Sight] = []
+        self._balance_loss = 0.0
+        self._next: RoutingInput | None = None
+        self._current: RoutingInput | None = None
+        self._to_recompute: list[RoutingInput] = []
 
-    def begin(self, sight: Sight, *, again: bool) -> None:
-        """Set the micro-batch of the next forward pass; `again`: its backward pass may recompute it."""
-        self._now, self._again = sight, again
+    def begin(self, routing: RoutingInput, *, recomputes: bool) -> None:
+        """Set the micro-batch of the next forward pass; `recomputes`: its backward pass may recompute it."""
+        self._next, self._recomputes = routing, recomputes
 
-    def told(self) -> float:
+    def pop_balance_loss(self) -> float:
         """This rank's part of the auxiliary loss since the last call, before its coefficient."""
-        told, self._balance = self._balance, 0.0
-        return told
+        loss, self._balance_loss = self._balance_loss, 0.0
+        return loss
 
     def forward(self, hidden: torch.Tensor, padding_mask: object = None) -> Chosen:
         """Weights [T, experts], and the routing map, bool [T, experts]."""
-        computed_again = torch.is_grad_enabled() and bool(self._later)
-        self._used = self._later.pop(0) if computed_again else self._now
-        assert self._used is not None, "a micro-batch has begun"
-        if self._again and not torch.is_grad_enabled():
-            self._later.append(self._used)
-        routes = self._used.routes
-        if routes is None or self.layer_number > routes.shape[1]:  # engines tell of no layer beyond the last
+        is_recomputed = torch.is_grad_enabled() and bool(self._to_recompute)
+        self._current = self._to_recompute.pop(0) if is_recomputed else self._next
+        assert self._current is not None, "`begin` was called"
+        if self._recomputes and not torch.is_grad_enabled():
+            self._to_recompute.append(self._current)
+        routes = self._current.routes
+        if routes is None or self.layer_number > routes.shape[1]:  # engines record no multi-token-prediction layer
             self.router_replay.routes = None
         else:
             self.router_replay.routes = routes[:, self.layer_number - 1]
-        return cast(Chosen, super().forward(hidden, self._used.padding))
+        return cast(Chosen, super().forward(hidden, self._current.padding))
 
     def _apply_expert_bias(self, *given: object, **options: object) -> None:
-        """Do nothing: token counts, which would update the experts' bias, are not collected."""
+        """Do nothing: the experts' bias stays as loaded, so its token counts are not needed."""
 
     def attach_and_log_load_balancing_loss(
         self,
@@ -80,15 +80,15 @@ class StepRouter(TopKRouter):  # type: ignore[misc]
         **options: object,
     ) -> torch.Tensor:
         """Attach the auxiliary loss of a micro-batch, weighted by its part of the step; ranks attach parts of it."""
-        assert self._used is not None
-        if not self._used.part:
+        assert self._current is not None
+        if not self._current.part:
             return activation
-        self._balance += float(aux_loss.detach()) / aux_loss_coeff * self._used.part
-        return cast(torch.Tensor, MoEAuxLossAutoScaler.apply(activation, aux_loss * self._used.part))
+        self._balance_loss += float(aux_loss.detach()) / aux_loss_coeff * self._current.part
+        return cast(torch.Tensor, MoEAuxLossAutoScaler.apply(activation, aux_loss * self._current.part))
 
 
 class _Replay:
-    """Replaces Megatron's router replay, which Megatron calls for the best experts."""
+    """Replaces Megatron's router replay, which chooses the experts."""
 
     routes: torch.Tensor | None = None
 

@@ -1,4 +1,4 @@
-"""One rank's part of a step: sums of its samples' losses, and the gradient in Megatron's buffers."""
+"""One rank's part of a step: computes sums of its samples' losses, and the gradient in Megatron's buffers."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -29,7 +29,7 @@ class MegatronStep:
             try:
                 part = self._algorithm.micro_batch(share, samples, *found)
             except (NonFiniteError, ContractError) as error:
-                # Other stages are waiting for this one's gradient.
+                # Other stages wait for this stage's gradient.
                 errors.append(error)
                 return found[0].sum() * 0.0
             sums.add(part)

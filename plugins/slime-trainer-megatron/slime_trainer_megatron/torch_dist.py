@@ -1,16 +1,16 @@
 """torch_dist: Megatron's checkpoint format, which stores each global tensor as pieces from ranks.
 
-torch.distributed.checkpoint writes it in two phases: it copies the pieces at once, and writes their files while
-training continues.
+torch.distributed.checkpoint saves in two phases: it first copies the pieces, then writes their files while training
+continues.
 
 Example:
 
     saving = Saving(folder, pieces)
     saving.finish(wait=True)                        # on all ranks
-    Stored(folder).read(pieces)                     # of stored.py
+    Stored(folder).read(pieces)
 """
 
-import pickle  # noqa: TID251 -- by an unpickler that knows what there may be
+import pickle  # noqa: TID251 -- read by an unpickler with an allow-list
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -106,7 +106,7 @@ class Saving:
         """Whether the files are complete; with `wait`, waits until they are.
 
         Raises:
-            CheckpointError: a rank could not write its own.
+            CheckpointError: a rank could not write its files.
         """
         if self._finished:
             return True
@@ -116,13 +116,13 @@ class Saving:
         dist.all_reduce(busy)
         if int(busy):
             return False
-        said: list[tuple[list[WriteResult], str]] = [([], "")] * dist.get_world_size()
-        dist.all_gather_object(said, (self._results, self._error))
+        outcomes: list[tuple[list[WriteResult], str]] = [([], "")] * dist.get_world_size()
+        dist.all_gather_object(outcomes, (self._results, self._error))
         self._finished = True
-        if errors := [f"rank {rank}: {error}" for rank, (_, error) in enumerate(said) if error]:
+        if errors := [f"rank {rank}: {error}" for rank, (_, error) in enumerate(outcomes) if error]:
             raise CheckpointError(f"{self._folder} cannot be written: {'; '.join(errors)}")
         if self._metadata is not None:
-            self._writer.finish(self._metadata, [results for results, _ in said])
+            self._writer.finish(self._metadata, [results for results, _ in outcomes])
         dist.barrier()
         return True
 
@@ -130,18 +130,18 @@ class Saving:
         """Global metadata, on rank 0, and this rank's plan, from the plans of all ranks."""
         plans: list[SavePlan] = [plan] * dist.get_world_size()
         dist.all_gather_object(plans, plan)
-        # Every rank computes the same result from the same plans, so no broadcast is needed, and errors occur on all.
+        # Every rank computes the same result from the same plans, so results and errors need no broadcast.
         try:
             plans, metadata = self._planner.create_global_plan(plans)
         except ValueError as error:
-            raise CheckpointError(f"{self._folder} would not be whole: {error}") from None
+            raise CheckpointError(f"{self._folder} would be incomplete: {error}") from None
         own = self._writer.prepare_global_plan(plans)[dist.get_rank()]
         return metadata if dist.get_rank() == 0 else None, own
 
     def _write(self) -> None:
         try:
             self._results = self._writer.write_data(self._plan, self._planner).value()
-        except Exception as error:  # of a file system, and told on all ranks
+        except Exception as error:  # any error of the file system; `finish` raises it on all ranks
             self._error = f"{type(error).__name__}: {error}"
         finally:
             self._planner.forget()
@@ -168,13 +168,13 @@ class _SavePlanner(DefaultSavePlanner):
     def create_global_plan(self, all_plans: list[SavePlan]) -> tuple[list[SavePlan], Metadata]:
         plans, metadata = super().create_global_plan(all_plans)
         for key, each in metadata.state_dict_metadata.items():
-            assert isinstance(each, TensorStorageMetadata), "pieces are of tensors"
+            assert isinstance(each, TensorStorageMetadata), "all pieces are tensors"
             if sum(chunk.sizes.numel() for chunk in each.chunks) != each.size.numel():
                 raise ValueError(f"pieces of {key!r} are missing")
         return plans, metadata
 
     def lookup_object(self, index: MetadataIndex) -> torch.Tensor:
-        assert index.offset is not None, "pieces have a place"
+        assert index.offset is not None, "all pieces have an offset"
         piece = self._pieces[index.fqn, tuple(index.offset)]
         return piece.value().detach().to(piece.dtype).view(piece.sizes)
 
@@ -267,7 +267,7 @@ MADE_OF = {
     "pathlib._local": ("PosixPath",),
     "collections": ("OrderedDict",),
 }
-"""Modules and names allowed in `.metadata`: unpickling others could run arbitrary code."""
+"""Modules and names allowed in `.metadata`; unpickling other names could run arbitrary code."""
 
 
 class Stored:
@@ -277,7 +277,7 @@ class Stored:
         """Read the metadata.
 
         Raises:
-            CheckpointError: not a checkpoint, incomplete, or with names that are not allowed in its metadata.
+            CheckpointError: the folder is not a checkpoint, is incomplete, or has forbidden names in its metadata.
         """
         self._folder, self._reader = folder, FileSystemReader(folder)
         path = folder / METADATA
@@ -287,11 +287,11 @@ class Stored:
             files = {info.relative_path for info in self._metadata.storage_data.values()}
         except (OSError, pickle.UnpicklingError, AttributeError, EOFError, TypeError, ValueError) as error:
             raise CheckpointError(
-                f"{path} cannot be read ({error}): the checkpoint is half written, or is not a torch_dist checkpoint"
+                f"{path} cannot be read ({error}): the checkpoint is incomplete, or is not a torch_dist checkpoint"
             ) from None
         for name in sorted(files):
             if Path(name).name != name or not (folder / name).is_file():
-                raise CheckpointError(f"{folder} is not whole: it has no file {name!r}, which {path} names")
+                raise CheckpointError(f"{folder} is incomplete: it has no file {name!r}, which {path} lists")
         self._reader.set_up_storage_reader(self._metadata, is_coordinator=False)
 
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
@@ -308,7 +308,7 @@ class Stored:
         """Fill the pieces.
 
         Raises:
-            CheckpointError: a tensor is missing, of another shape, or its file is truncated.
+            CheckpointError: a tensor is missing or has another shape, or its file is truncated.
         """
         items, targets = list[ReadItem](), dict[MetadataIndex, torch.Tensor]()
         for piece in pieces:
@@ -324,22 +324,22 @@ class Stored:
         try:
             self._reader.read_data(LoadPlan(items), _LoadPlanner(targets)).wait()
         except (OSError, RuntimeError, AssertionError, pickle.UnpicklingError, EOFError, ValueError) as error:
-            raise CheckpointError(f"{self._folder} is not whole: {error}") from None
+            raise CheckpointError(f"{self._folder} is incomplete: {error}") from None
 
     def _found(self, piece: Piece) -> TensorStorageMetadata:
         stored = self._metadata.state_dict_metadata.get(piece.key)
         if not isinstance(stored, TensorStorageMetadata):
-            raise CheckpointError(f"{self._folder} is of another model: it has no tensor {piece.key!r}")
+            raise CheckpointError(f"{self._folder} belongs to another model: it has no tensor {piece.key!r}")
         if tuple(stored.size)[piece.padded :] != piece.shape[piece.padded :]:
             raise CheckpointError(
-                f"{self._folder} is of another model: its {piece.key!r} is of shape {tuple(stored.size)}; expected "
-                f"{piece.shape}"
+                f"{self._folder} belongs to another model: its {piece.key!r} is of shape {tuple(stored.size)}; "
+                f"expected {piece.shape}"
             )
         return stored
 
 
 class _LoadPlanner(DefaultLoadPlanner):
-    """Planner for reading into given tensors."""
+    """Planner that reads into the target tensors."""
 
     def __init__(self, targets: Mapping[MetadataIndex, torch.Tensor]) -> None:
         super().__init__()

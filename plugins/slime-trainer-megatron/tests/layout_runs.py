@@ -1,4 +1,4 @@
-"""Ranks of many layouts in the same few processes, which import megatron-core once.
+"""Runs ranks of many layouts in the same few processes, which import megatron-core once.
 
 Each case trains four steps and tells, from rank 0, losses, norms and weights.
 
@@ -27,32 +27,32 @@ STEPS = 4
 
 @dataclass(frozen=True)
 class Case:
-    """A layout, and what it trains."""
+    """A layout and its training."""
 
     name: str
     model: Path
     settings: Mapping[str, object]
     fields: Mapping[str, object] = field(default_factory=dict)
-    """Of the setup."""
+    """Fields of the setup."""
     save: int = 0
-    """Steps after which it saves; 0: it does not."""
+    """Steps after which it saves; 0: never."""
     at_once: bool = False
-    """Whether its steps are those of one rollout."""
+    """Whether all steps belong to one rollout."""
     load: str = ""
     """The case whose checkpoint it continues from."""
 
 
 @dataclass(frozen=True)
 class Told:
-    """What came of it."""
+    """The outcome of a case."""
 
     losses: list[float]
     norms: list[float]
     critics: list[float]
-    """Of each step the critic's loss, and then of each the norm of its gradient; 0 without one."""
+    """The critic's loss of each step, then its gradient norm of each step; 0 without a critic."""
     weights: dict[str, torch.Tensor]
     published: bool
-    """Whether the weights published are those of `hf/`, bit for bit, where it saved."""
+    """Whether the published weights equal `hf/` bitwise, if the case saved."""
 
 
 def train(folder: Path, cases: Sequence[Case], ranks: int) -> dict[str, Told]:
@@ -86,13 +86,13 @@ def by_local(folder: Path, case: Case) -> Told:
 
 
 def _scalars(results: Sequence[StepResult]) -> tuple[list[float], list[float]]:
-    """Norms, and what is of the critic."""
+    """Gradient norms, and the critic's metrics."""
     critics = [each.scalars.get(f"critic-{what}", 0.0) for what in ("value_loss", "grad_norm") for each in results]
     return [each.scalars.get("grad_norm", 0.0) for each in results], critics
 
 
 def unfused(weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Of each expert its own: transformers has those of a layer in one, and writes them as they are here."""
+    """The weights with one tensor per expert; transformers fuses a layer's experts, but writes them separately."""
     found: dict[str, torch.Tensor] = {}
     for name, whole in weights.items():
         home, kind = name.rsplit(".", 1)

@@ -1,4 +1,4 @@
-"""What the tests train on: models of random weights, steps of samples dealt to shares, setups.
+"""Data for the tests: models with random weights, steps of samples split into shares, setups.
 
 Example:
 
@@ -82,7 +82,7 @@ OWN: Mapping[str, Mapping[str, object]] = {
     "glm4_moe": {**BY_SIGMOIDS, "attention_bias": True, "use_qk_norm": True, "partial_rotary_factor": 0.5},
     "qwen3_moe": {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24, "norm_topk_prob": True},
 }
-"""What a family has that others have not."""
+"""Config keys that only one family has."""
 YARN: Mapping[str, object] = {
     "rope_type": "yarn",
     "rope_theta": 10000.0,
@@ -98,7 +98,7 @@ GROUPS, EACH = 8, 4
 
 
 def write_model(directory: Path, family: str, *, seed: int = 0, **changes: object) -> Path:
-    """A model directory without a tokenizer; every weight matters."""
+    """Write a model directory without a tokenizer; every weight affects the output."""
     directory.mkdir(parents=True)
     config = {**CONFIG, "model_type": family, "architectures": [CLASSES[family]], **OWN.get(family, {}), **changes}
     draw = torch.Generator().manual_seed(seed)
@@ -124,7 +124,7 @@ class Row:
 
 
 def steps_of(model: Path, count: int) -> list[list[Row]]:
-    """Steps of eight groups of four samples; their log-probs are nearly the model's, as the local trainer has it."""
+    """Steps of eight groups of four samples; their log-probs are close to the local trainer's."""
     from slime_local.model import GroupTokens, load_model
 
     draw, local = random.Random(0), load_model(model)
@@ -150,7 +150,7 @@ def steps_of(model: Path, count: int) -> list[list[Row]]:
 
 
 class Routes:
-    """Draws experts for tokens, as no router would choose them; of every fourth sample it knows nothing."""
+    """Draws random experts for tokens; every fourth sample has none."""
 
     def __init__(self, model: Model) -> None:
         self._draw, self._model, self._count = random.Random(1), model, 0
@@ -165,7 +165,7 @@ class Routes:
 
 
 def dealt(rows: Sequence[Row], shares: int, rollout: int = 0, step: int = 0) -> list[TrainBatch]:
-    """A step of a rollout in shares, whole groups each."""
+    """A step of a rollout, split into shares of whole groups."""
     tokens = sum(sum(row.mask) for row in rows)
     samples = sum(any(row.mask) for row in rows)
     return [
@@ -199,7 +199,7 @@ def _batch(rows: Sequence[tuple[int, Row]], tokens: int, samples: int, rollout: 
 
 
 def setup_of(model: Path, folder: Path, settings: Mapping[str, object], **fields: object) -> RankSetup:
-    """Of a rank of megatron's; ranks meet in `folder`."""
+    """Setup of a Megatron rank; ranks rendezvous in `folder`."""
     usual: dict[str, object] = {
         "optim": Optim(1e-4, 0, "constant", 0.0, 0.9, 0.95, 1e-8, 0.01, 1.0, train_steps=10),
         "advantage": Choice("advantage", "slime-train/grpo", "slime-train", GrpoSettings()),

@@ -1,4 +1,4 @@
-"""Settings: what is passed on, what is refused and how; and what a model must be, in the plan."""
+"""Settings: which are passed to megatron-core, which are refused, and which models the plan accepts."""
 
 import json
 import re
@@ -94,7 +94,7 @@ def test_given_dimensions_must_match_the_model(config: Mapping[str, object]) -> 
         with pytest.raises(ConfigError, match=f"{name} = .*: the config.json of the model .* says"):
             spec.check_model(settings_model().model_validate({name: other}), config)
     if not mixture:
-        with pytest.raises(ConfigError, match=r"num_moe_experts = 4: .* says nothing of that"):
+        with pytest.raises(ConfigError, match=r"num_moe_experts = 4: .* does not set it"):
             spec.check_model(settings_model().model_validate({"num_moe_experts": 4}), config)
 
 
@@ -109,7 +109,7 @@ def test_misspelt_fields_get_a_suggestion() -> None:
     assert "unknown setting overlap_param_gathr. Did you mean 'overlap_param_gather'?" in said
     assert REASONS["overlap_param_gather"] in said
     assert "--lr" in refused(lrr=1)
-    assert "Extra inputs" in refused(tensor_model_paralel_size=2)  # the core says which settings there are
+    assert "Extra inputs" in refused(tensor_model_paralel_size=2)  # the core's error lists the settings
 
 
 @table(
@@ -149,7 +149,7 @@ def test_experts_are_divided_over_the_ranks_of_a_stage() -> None:
     "given, config, said",
     [
         ({"expert_model_parallel_size": 2}, LLAMA, "expert_model_parallel_size has no effect here: the model (llama)"),
-        ({"mtp_num_layers": 1}, LLAMA, "mtp_num_layers = 1 has no effect here: the model (llama) has no layers that"),
+        ({"mtp_num_layers": 1}, LLAMA, "mtp_num_layers = 1 has no effect here: the model (llama) has no layers for"),
         (
             {"mtp_num_layers": 2},
             {**LATENT, "num_nextn_predict_layers": 1},
@@ -163,9 +163,13 @@ def test_experts_are_divided_over_the_ranks_of_a_stage() -> None:
         ({"moe_aux_loss_coeff": 0.1}, LLAMA, "moe_aux_loss_coeff has no effect here"),
         ({"use_rollout_routing_replay": True}, LLAMA, "use_rollout_routing_replay has no effect here"),
         ({"tensor_model_parallel_size": 2}, EXPERTS, "only with sequence_parallel = true"),
-        ({"tensor_model_parallel_size": 2}, {**LATENT, "first_k_dense_replace": 4}, "has experts, which Megatron cuts"),
+        (
+            {"tensor_model_parallel_size": 2},
+            {**LATENT, "first_k_dense_replace": 4},
+            "has experts, which Megatron splits",
+        ),
         ({"recompute_granularity": "selective", "recompute_modules": ["mla_up_proj"]}, LLAMA, "'mla_up_proj' has no"),
-        ({"num_gpus": 3, "expert_model_parallel_size": 3}, EXPERTS, "num_experts = 4, which cannot be cut into 3"),
+        ({"num_gpus": 3, "expert_model_parallel_size": 3}, EXPERTS, "num_experts = 4, which cannot be split into 3"),
         ({}, {**EXPERTS, "num_experts_per_tok": 1}, "its router would not learn"),
         ({}, {**EXPERTS, "num_experts_per_tok": 5}, "num_experts_per_tok = 5 of num_experts = 4"),
         (
@@ -196,10 +200,10 @@ def test_settings_that_do_not_fit_the_model_are_refused(
 @table(
     "critic, said",
     [
-        ({"pipeline_model_parallel_size": 2}, "the critic is laid out as the policy"),
+        ({"pipeline_model_parallel_size": 2}, "the critic has the policy's layout"),
         ({"bucket_size": 100}, "critic: bucket_size has no effect here"),
-        ({"mtp_num_layers": 1}, "critic.mtp_num_layers has no effect here: it is of the policy alone"),
-        ({"lr": 0.1}, "lr is the run's"),
+        ({"mtp_num_layers": 1}, "critic.mtp_num_layers has no effect here: it applies only to the policy"),
+        ({"lr": 0.1}, "lr is a key of the run"),
         ({"max_tokens_per_gp": 1}, "max_tokens_per_gp"),
     ],
 )
@@ -220,7 +224,7 @@ def test_companion_models_ignore_policy_only_settings() -> None:
     settings = settings_model().model_validate({"mtp_num_layers": 1, "moe_aux_loss_coeff": 0.1})
     assert spec.check_companion is not None
     spec.check_companion(settings, LLAMA)
-    with pytest.raises(ConfigError, match="no converter"):
+    with pytest.raises(ConfigError, match="does not support model_type"):
         spec.check_companion(settings, {**LLAMA, "model_type": "mamba"})
 
 
@@ -242,12 +246,12 @@ def test_ranks_of_a_replica_share_a_batch() -> None:
 @table(
     "layout, said",
     [
-        (Layout(3, tensor=3), "num_attention_heads = 4, which cannot be cut into 3 equal parts; give 1 or 2"),
+        (Layout(3, tensor=3), "num_attention_heads = 4, which cannot be split into 3 equal parts; give 1 or 2"),
         (Layout(4, tensor=4), "num_key_value_heads = 2"),
         (Layout(2, pipeline=2, first=4), "leaves 0 for the other 1 of pipeline_model_parallel_size = 2 stages"),
         (Layout(3, pipeline=3, last=1), "leaves 3 for the other 2"),
         (Layout(2, pipeline=2, first=2, last=1), "leaves 1 for the other 0"),
-        (Layout(3, pipeline=3), "num_hidden_layers = 4, which cannot be cut into 3 equal parts; give 2 or 4"),
+        (Layout(3, pipeline=3), "num_hidden_layers = 4, which cannot be split into 3 equal parts; give 2 or 4"),
     ],
 )
 def test_indivisible_model_is_refused(layout: Layout, said: str) -> None:
@@ -260,7 +264,7 @@ def test_indivisible_model_is_refused(layout: Layout, said: str) -> None:
     [
         (
             {**LLAMA, "model_type": "mamba"},
-            "no converter for models of model_type 'mamba'; there are deepseek_v3, glm4",
+            "does not support model_type 'mamba'; supported are deepseek_v3, glm4",
         ),
         ({**LLAMA, "attention_bias": True}, "attention_bias = False; the model's config.json says True"),
         ({**LLAMA, "hidden_act": "gelu"}, "hidden_act = 'silu'"),

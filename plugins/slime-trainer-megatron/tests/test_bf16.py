@@ -1,4 +1,4 @@
-"""bf16: weights and products in it, fp32 for what steps are added to, the gradient's sums, log-probs and the loss."""
+"""bf16: weights and products are in bf16; master weights, gradient sums, log-probs and the loss are in fp32."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,7 +15,7 @@ from slime_trainer_megatron.rank import MegatronRank
 
 ONE = {"num_gpus": 1}
 ROUNDED = 2.0**-8
-"""What rounding to the 8 significant bits of bf16 changes at most, as a share of the number."""
+"""Maximum relative error of rounding to the 8 significant bits of bf16."""
 SMALL = {"max_tokens_per_gpu": 200}
 LAYOUTS: Mapping[str, Mapping[str, object]] = {
     "data": SMALL,
@@ -28,7 +28,7 @@ LAYOUTS: Mapping[str, Mapping[str, object]] = {
 
 
 def in_bf16(directory: Path, family: str) -> Path:
-    """A model of weights that are in bf16 already, so that both begin with the same."""
+    """A model whose weights are already rounded to bf16, so that both trainers begin with the same weights."""
     write_model(directory, family)
     tensors = load_file(directory / "model.safetensors")
     save_file({name: each.bfloat16() for name, each in tensors.items()}, directory / "model.safetensors")
@@ -41,7 +41,7 @@ def model(tmp_path: Path) -> Path:
 
 
 def log_probs_of(rank: MegatronRank, share: Share) -> torch.Tensor:
-    """As the rank's own passes find them, before they are written into a tensor of another dtype."""
+    """Outputs of the rank's passes, before they are copied into a tensor of another dtype."""
     log_probs = list[torch.Tensor]()
 
     def use(samples: Sequence[int], found: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""Models beside the policy: weights that take its place for a rollout, and further models where they cannot."""
+"""Companion models: weights that are swapped into the policy's module, or a separate model if they do not fit."""
 
 from pathlib import Path
 
@@ -42,7 +42,9 @@ def test_swapped_weights_equal_a_separate_model(
     assert isinstance(rank.companions.reference, SwappedModel)
     (found,) = rank.companions.add_log_probs([share])
     alone = FrozenModel(theirs, setup)
-    alone.policy.requires_grad_(True)  # by that torch chooses how it multiplies: other last bits in latent attention
+    alone.policy.requires_grad_(
+        True
+    )  # torch chooses kernels by this flag, which changes the last bits of latent attention
     wanted = alone.passes.log_probs(share, share.mask_T)
     assert found.ref_log_probs_T is not None
     assert torch.equal(found.ref_log_probs_T, wanted)

@@ -1,4 +1,4 @@
-"""Weights of Hugging Face's and parameters of Megatron's: there and back, in any number of parts."""
+"""Conversion of Hugging Face weights to Megatron parameters and back, in any number of parts."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from slime_core.errors import ModelError
 from slime_core.roles import WeightSlot
 from slime_trainer_megatron.config_json import FAMILIES, read_directory, read_model
-from slime_trainer_megatron.convert import cut, fuse, is_parted, places, split
+from slime_trainer_megatron.convert import cut, fuse, is_split, split, views_of
 from slime_trainer_megatron.export import shape_of
 from slime_trainer_megatron.families import Model, Weight
 from slime_trainer_megatron.hf_files import HfWeights, HfWriter
@@ -26,7 +26,7 @@ def directory(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
 def joined(weight: Weight, parts: Sequence[torch.Tensor]) -> torch.Tensor:
     whole = torch.full(shape_of(weight, len(parts)), torch.nan)
     for rank, part in enumerate(parts):
-        there = places(weight, whole, rank, len(parts))
+        there = views_of(weight, whole, rank, len(parts))
         for place, rows in zip(there, torch.split(part, [len(each) for each in there]), strict=True):
             place.copy_(rows)
     return whole
@@ -39,7 +39,7 @@ def test_conversion_round_trips_bitwise(directory: Path, ranks: int) -> None:
         whole = fuse(model, weight, [tensors[slot.name] for slot in weight.hf])
         parts = [cut(weight, whole, rank, ranks) for rank in range(ranks)]
         assert {tuple(part.shape) for part in parts} == {tuple(parts[0].shape)}
-        assert is_parted(weight) == (parts[0].numel() < whole.numel()) or ranks == 1
+        assert is_split(weight) == (parts[0].numel() < whole.numel()) or ranks == 1
         for slot, back in zip(weight.hf, split(model, weight, joined(weight, parts)), strict=True):
             assert torch.equal(back, tensors[slot.name]), slot.name
             seen.add(slot.name)

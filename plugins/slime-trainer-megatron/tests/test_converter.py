@@ -1,4 +1,4 @@
-"""`slime convert` and slime's three tools: there and back is the same, bit for bit, and logits are the model's."""
+"""`slime convert` and slime's three tools: a round trip is bitwise exact, and logits equal the model's."""
 
 import shutil
 import subprocess
@@ -83,7 +83,9 @@ def test_a_checkpoint_with_more_than_the_model_is_refused(tmp_path: Path, capsys
     model, other = write_model(tmp_path / "model", "qwen3"), write_model(tmp_path / "other", "llama")
     assert run_cli(["convert", str(model), str(tmp_path / "there")]) == 0
     assert run_cli(["convert", str(tmp_path / "there"), str(tmp_path / "back"), "--origin-hf-dir", str(other)]) == 2
-    assert "is of another model: it has 'decoder.layers.self_attention.k_layernorm.weight'" in capsys.readouterr().err
+    assert (
+        "belongs to another model: it has 'decoder.layers.self_attention.k_layernorm.weight'" in capsys.readouterr().err
+    )
 
 
 @table(
@@ -93,9 +95,9 @@ def test_a_checkpoint_with_more_than_the_model_is_refused(tmp_path: Path, capsys
             ["there", "out", "--origin-hf-dir", "model"],
             "there is not a torch_dist checkpoint: there is no .metadata in",
         ),
-        (["model", "out", "--max-shard-size", "5GB"], "release is there already"),
-        (["there", "out", "--origin-hf-dir", "model", "--max-shard-size", "much"], "expected bytes, as 256MiB"),
-        (["there", "model", "--origin-hf-dir", "model"], "has a model already"),
+        (["model", "out", "--max-shard-size", "5GB"], "release already exists"),
+        (["there", "out", "--origin-hf-dir", "model", "--max-shard-size", "much"], "expected a size such as 256MiB"),
+        (["there", "model", "--origin-hf-dir", "model"], "already has a model"),
     ],
 )
 def test_unusable_conversion_is_refused(
@@ -129,7 +131,7 @@ def test_checkpoint_without_a_model_needs_origin_hf_dir(
     assert run_cli(["convert", str(model), str(tmp_path / "there")]) == 0
     (tmp_path / "there" / "release" / "megatron.json").unlink()
     assert run_cli(["convert", str(tmp_path / "there"), str(tmp_path / "back")]) == 2
-    assert "give that by --origin-hf-dir" in capsys.readouterr().err
+    assert "began with by --origin-hf-dir" in capsys.readouterr().err
     assert not (tmp_path / "back").exists()
 
 

@@ -1,4 +1,4 @@
-"""On a device that is not the CPU a rank does the same, and leaves nothing behind.
+"""A rank on a device other than the CPU makes the same steps, and frees its tensors.
 
 The device is one for which the CPU computes, and which refuses the CPU's tensors as a GPU does.
 """
@@ -22,7 +22,7 @@ PPO = Choice("advantage", "slime-train/ppo", "slime-train", PpoSettings())
 
 @pytest.fixture
 def only_second_device(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """The device; what is made of nothing lies there until the test ends, if the test says so."""
+    """The device; if the test sets it as default, new tensors are created on it until the test ends."""
     second_device.register()
     # A tensor that Python computes for cannot be pointed at another one's memory, as Megatron does between layers.
     monkeypatch.setattr("megatron.core.utils._kernel_make_viewless_tensor", lambda given, _: given.clone())
@@ -37,14 +37,14 @@ def only_second_device(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 def on(device: str, setup: RankSetup) -> MegatronRank:
-    """The device is there for who asks now: torch's checkpoints would ask it for a stream."""
+    """Make the device available only here, because torch's checkpoints would request a stream from it."""
     setup.settings.__dict__["device"] = device
     with second_device.available():
         return MegatronRank(0, 1, setup)
 
 
 def trained(device: str, setup: RankSetup, folder: Path, batches: list[TrainBatch]) -> tuple[list[StepResult], object]:
-    """Two steps, a checkpoint, a third step of a new rank that goes on from it."""
+    """Two steps, a checkpoint, and a third step of a new rank that resumes from it."""
     rank = on(device, setup)
     results = [rank.train_step(batch) for batch in batches[:2]]
     rank.save(folder)
@@ -84,14 +84,14 @@ def test_training_on_a_device_equals_the_cpu(
         made["critic"] = Critic(model, setup_of(model, tmp_path, {}).optim, value_clip=0.2, num_critic_only_steps=0)
     setup = setup_of(model, tmp_path, {"num_gpus": 1, **settings}, **made)
     here = trained("cpu", setup, tmp_path / "here", steps)
-    # Megatron keeps one that is where the first loss was.
+    # Megatron keeps a tensor on the device of the first loss.
     monkeypatch.setattr("megatron.core.transformer.moe.moe_utils.MoEAuxLossAutoScaler.main_loss_backward_scale", None)
     there = trained(only_second_device, setup, tmp_path / "there", steps)
     bf16 = "bf16" in fields
     for mine, theirs in zip(here[0], there[0], strict=True):
         compared = ["loss"] if bf16 else list(mine.metrics)
         for name in compared:
-            # AdamW makes steps of what is rounding alone, and a third step's metrics see them: 1.4e-4 once.
+            # AdamW amplifies gradients that are only rounding errors, which changed a third step's metrics by 1.4e-4.
             assert theirs.metrics[name] == pytest.approx(mine.metrics[name], rel=2**-6 if bf16 else 1e-3, abs=1e-6), (
                 name
             )

@@ -1,4 +1,4 @@
-"""Mixtures of experts on one rank, against transformers: log-probs, the auxiliary loss, and routes that were chosen."""
+"""Mixtures of experts on one rank against transformers: log-probs, the auxiliary loss, and replayed routes."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -46,7 +46,7 @@ def logits_of(rank: MegatronRank, share: Share, sample: int, *, replays: bool) -
 
 
 def test_auxiliary_loss_is_averaged_over_step_tokens(model: Path, batch: TrainBatch, tmp_path: Path) -> None:
-    # What is clipped is clipped in its buffer.
+    # The gradient is clipped in its buffer.
     whole = {"optim": replace(setup_of(model, tmp_path, ONE).optim, clip_grad=0.0)}
     setup = setup_of(model, tmp_path, {**ONE, "moe_aux_loss_coeff": COEFFICIENT}, **whole)
     plain = MegatronRank(0, 1, setup_of(model, tmp_path, ONE, **whole))
@@ -77,7 +77,7 @@ def test_auxiliary_loss_is_averaged_over_step_tokens(model: Path, batch: TrainBa
 
 
 def switch_loss(logits: torch.Tensor, chosen: int) -> torch.Tensor:
-    """Of Fedus et al. 2021 (arXiv:2101.03961), section 2.2, with several experts a token."""
+    """The loss of Fedus et al. 2021 (arXiv:2101.03961), section 2.2, with several experts per token."""
     shares = logits.softmax(-1)
     count = torch.zeros_like(logits).scatter(1, logits.topk(chosen).indices, 1.0)
     return logits.shape[1] * (count.mean(0) / chosen * shares.mean(0)).sum()

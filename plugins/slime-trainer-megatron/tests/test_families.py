@@ -40,7 +40,7 @@ def model(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 
 def sum_of(log_probs: torch.Tensor) -> torch.Tensor:
-    """With other weights for each, so that none stands in for another."""
+    """Write each family with different weights, so that no test passes on another family's weights."""
     return log_probs @ torch.linspace(-1, 1, len(log_probs))
 
 
@@ -79,7 +79,7 @@ def test_log_probs_gradients_and_step_match_transformers(model: Path, tmp_path: 
         made = getattr(parameter, "main_grad", None)  # the bias of a router has none
         for slot, gradient in zip(weight.hf, split(whole, weight, made) if made is not None else (), strict=False):
             seen.add(slot.name)
-            # transformers has none of an expert that no token came to.
+            # transformers has no gradient for an expert without tokens.
             far = gradient - gradients.get(slot.name, torch.zeros_like(gradient))
             assert far.abs().max() < 2e-6 * max(1.0, scale), slot.name
     assert seen >= gradients.keys()
@@ -92,6 +92,6 @@ def test_log_probs_gradients_and_step_match_transformers(model: Path, tmp_path: 
     rank.optimizer.step(rank.optimizer.prepare())
     stepped = unfused({name: each.detach() for name, each in theirs.named_parameters()})
     for name, each in rank.weights():
-        # The first step is of one size, whatever the gradient's: of one that is rounding alone, it goes anywhere.
+        # AdamW's first step has the same size for every gradient, so a gradient that is only rounding has any sign.
         sure = gradients.get(name, torch.zeros_like(each)).abs() > 1e-4 * scale
         assert ((each - stepped[name]).abs() * sure).max() <= 2e-6 if name in stepped else not sure.any(), name

@@ -1,4 +1,4 @@
-"""Freezing: what is frozen stays, what is not is trained as the local trainer does; patterns of nothing are refused."""
+"""Freezing: frozen weights stay, other weights train as in the local trainer, unmatched patterns are refused."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -25,7 +25,7 @@ CASES: Mapping[str, tuple[str, Mapping[str, object], Mapping[str, object]]] = {
     "no expert": ("qwen3_moe", {"freeze_params_name_list": ["experts"]}, {"freeze": ["experts"]}),
     "experts": ("qwen3_moe", {"only_train_params_name_list": [r"layers\.[01].*experts"]}, {"only": ["[01].*experts"]}),
 }
-"""Family, settings, and what these are of the local trainer."""
+"""Family, settings, and the same settings of the local trainer."""
 LAYOUTS: Mapping[str, Mapping[str, object]] = {
     "data, dealt moments": {"use_distributed_optimizer": True},
     "pipeline": {"pipeline_model_parallel_size": 2},
@@ -71,14 +71,14 @@ def test_unfrozen_weights_train_like_the_local_trainer(name: str, tmp_path: Path
         (
             DENSE,
             Patterns(freeze=["q_proj"]),
-            r"is named like 'q_proj'; names are Megatron's: embedding\.word_embeddings",
+            r"matches 'q_proj'\. Names are Megatron's: embedding\.word_embeddings",
         ),
         (DENSE, Patterns(only=["mlp", "linear_qvk"]), "Did you mean 'linear_qkv'?"),
-        (DENSE, Patterns(freeze=["."]), "leaves nothing of the model"),
+        (DENSE, Patterns(freeze=["."]), "freezes all weights of the model"),
         (
             LATENT,
             Patterns(freeze=["expert_bias"]),
-            r"no weight of the model \(deepseek_v3\) is named like 'expert_bias'",
+            r"no weight of the model \(deepseek_v3\) matches 'expert_bias'",
         ),
     ],
 )

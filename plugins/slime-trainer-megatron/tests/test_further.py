@@ -1,4 +1,4 @@
-"""Layers that predict further tokens: they learn as transformers' layers would, and the policy does not feel it."""
+"""Multi-token-prediction layers: they learn as transformers' layers would, without an effect on the policy."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -44,13 +44,13 @@ def model(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 
 def unclipped(model: Path, folder: Path, settings: dict[str, object]) -> RankSetup:
-    """What is clipped is clipped in its buffer."""
+    """The gradient; it is clipped in its buffer."""
     setup = setup_of(model, folder, settings)
     return replace(setup, optim=replace(setup.optim, clip_grad=0.0))
 
 
 def by_transformers(model: Path, folder: Path, setup: RankSetup, share: Share) -> dict[str, torch.Tensor]:
-    """The loss, and its gradient by Hugging Face's names, with the layer as if it were one of the model's."""
+    """The loss and its gradient by Hugging Face's names, with the layer appended to the model's layers."""
     weights = load_file(model / "model.safetensors")
     config = AutoConfig.from_pretrained(model)
     config.num_hidden_layers = 5

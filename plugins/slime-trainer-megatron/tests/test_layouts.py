@@ -1,4 +1,4 @@
-"""Every layout against one rank of the local trainer: the same steps, the same losses, norms and weights.
+"""Every layout against one rank of the local trainer: the same steps give the same losses, norms and weights.
 
 Ranks import megatron-core once and pass through all layouts: a few minutes, so `make layouts` runs it.
 """
@@ -22,7 +22,7 @@ from slime_train.settings import GspoSettings, MisSettings, TisSettings
 pytestmark = [pytest.mark.layouts, pytest.mark.timeout(1200)]
 
 SMALL = {"max_tokens_per_gpu": 200}
-"""Several micro-batches a step."""
+"""Several micro-batches per step."""
 TENSOR = {"tensor_model_parallel_size": 2}
 PIPELINE = {"pipeline_model_parallel_size": 2}
 CONTEXT = {"context_parallel_size": 2}
@@ -51,10 +51,10 @@ SCALED = {
 GPG = {"advantage": Choice("advantage", "slime-train/gpg", "slime-train", Settings())}
 MAX_RL = {"advantage": Choice("advantage", "slime-train/max_rl", "slime-train", MAX_RL_SPEC.settings())}
 PPO = "critic"
-"""Of cases whose setup has a critic, that other model, too."""
+"""The critic's model, for cases whose setup has a critic."""
 PPO_ADVANTAGE = Choice("advantage", "slime-train/ppo", "slime-train", PpoSettings())
 BESIDE = "reference and teacher"
-"""Of cases whose setup names the model that both are."""
+"""The model of reference and teacher, for cases whose setup names it."""
 LAYOUTS: Mapping[str, tuple[str, int, Mapping[str, object], Mapping[str, object]]] = {
     "data": ("tied", 2, SMALL, {}),
     "data, overlapping": ("tied", 2, {**SMALL, "overlap_grad_reduce": True, "bucket_size": 5000}, {}),
@@ -137,7 +137,7 @@ LAYOUTS: Mapping[str, tuple[str, int, Mapping[str, object], Mapping[str, object]
     "deepseek_v3, dealt moments": ("deepseek_v3", 2, {**EXPERT, **SMALL, **DEALT}, {}),
     "deepseek_v3, experts and tensor": ("deepseek_v3", 4, {**SEQUENCE, **EXPERT, **SMALL}, {}),
 }
-"""Model, ranks, settings, and what the setup has that is not usual."""
+"""Model, ranks, settings, and further fields of the setup."""
 CONTINUED: Mapping[str, Mapping[str, Mapping[str, object]]] = {
     "tied": {
         "tensor": TENSOR,
@@ -168,7 +168,7 @@ ROUTED: Mapping[str, tuple[int, Mapping[str, object]]] = {
     "context": (2, CONTEXT),
     "experts and tensor": (4, {**EXPERT, **SEQUENCE}),
 }
-"""Ranks and layout of what trains with an auxiliary loss, or with the routes of samples."""
+"""Ranks and layout of cases with an auxiliary loss or with replayed routes."""
 
 
 @pytest.fixture(scope="module")
@@ -224,7 +224,7 @@ def found(tmp_path_factory: pytest.TempPathFactory, cases: list[Case]) -> dict[s
 
 @pytest.fixture(scope="module")
 def wanted(tmp_path_factory: pytest.TempPathFactory, cases: list[Case]) -> dict[str, Told]:
-    """By the local trainer, once for all layouts of one thing."""
+    """Results of the local trainer, computed once for all layouts of a model and setup."""
     made: dict[str, Told] = {}
     for case in cases:
         key = f"{case.model.name} {case.fields} {case.at_once}"
@@ -246,8 +246,8 @@ def test_layouts_train_like_one_rank(name: str, found: dict[str, Told], wanted: 
     assert bool(biases) == (LAYOUTS[name][0] in ("glm4_moe", "deepseek_v3"))
     assert mine.weights.keys() - biases == theirs.weights.keys() - biases
     far = {each: float((mine.weights[each] - theirs.weights[each]).abs().max()) for each in theirs.weights}
-    # GLM-4 turns half of a key by its position. What is added to the other half of all keys alike leaves the softmax as
-    # it is: the gradient there is rounding, which AdamW makes steps of (6e-5 once in four runs).
+    # GLM-4 rotates half of each key. A constant in the other half does not change the softmax, so the gradient of its
+    # bias is only rounding, which AdamW turns into steps (6e-5 in one of four runs).
     limits = {each: 2e-4 if each.endswith("k_proj.bias") and "glm4" in name else 5e-5 for each in far}
     assert all(far[each] < limits[each] for each in far), max(far, key=lambda each: far[each] / limits[each])
 
@@ -281,7 +281,7 @@ def test_routing_is_the_same_in_any_layout(what: Mapping[str, object], tmp_path:
     told: dict[str, Told] = {}
     for ranks in sorted({ranks for ranks, _ in ROUTED.values()}):
         (folder := tmp_path / str(ranks)).mkdir()
-        # Each sample is a micro-batch: an auxiliary loss is one of a micro-batch.
+        # An auxiliary loss depends on its micro-batch, so each sample is one micro-batch.
         each = {"num_gpus": ranks, "max_tokens_per_gpu": 1, **what}
         cases = [
             Case(name, models["experts"], {**each, **layout})

@@ -1,4 +1,4 @@
-"""An optimizer that is offloaded makes the same steps, and goes on from one that is not, and the other way round."""
+"""An offloaded optimizer makes the same steps; each resumes from the other's checkpoint."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What `slime plan` says of a run with this trainer: all of it before a process starts, with exit code 2."""
+"""Errors that `slime plan` reports for a run with this trainer, before a process starts, with exit code 2."""
 
 import json
 from collections.abc import Mapping
@@ -61,7 +61,7 @@ def test_ranks_and_layout_are_flags(run_file: Path, capsys: pytest.CaptureFixtur
         (["--model-type", "qwen3-4b"], "Did you mean 'qwen3-4B'?"),
         (
             ["--advantage-estimator", "ppo", "--trainer.megatron.critic.tensor_model_parallel_size", "2"],
-            "the critic is laid out as the policy",
+            "the critic has the policy's layout",
         ),
     ],
 )
@@ -94,7 +94,7 @@ def test_companion_models_must_fit_the_layout(
 
 
 def trainer_needs(run_file: Path, capsys: pytest.CaptureFixture[str], *flags: str) -> Mapping[str, object]:
-    """What `slime plan` says that the trainer needs."""
+    """The trainer's needs in `slime plan --json`."""
     assert run_cli(["plan", str(run_file), "--json", *flags]) == 0
     (group,) = (each for each in json.loads(capsys.readouterr().out)["groups"] if each["group"] == "trainer")
     return dict(group)

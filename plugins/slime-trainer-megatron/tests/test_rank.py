@@ -1,4 +1,4 @@
-"""One rank in this process: its stand-ins for CUDA, packing, positions, checkpoints, and what it says of bad ones."""
+"""One rank in this process: its replacements for CUDA, packing, positions, checkpoints, and errors for bad ones."""
 
 import json
 import subprocess
@@ -39,7 +39,7 @@ def test_torch_stand_in_is_limited_to_megatron() -> None:
     import megatron.core.optimizer.optimizer as theirs
 
     use_device("cpu", 0)
-    assert isinstance(theirs.__dict__["torch"], compat.StandIn)
+    assert isinstance(theirs.__dict__["torch"], compat.ModuleProxy)
     assert theirs.torch.zeros(2, device="cuda").device == CPU
     with pytest.raises((AssertionError, RuntimeError)):
         torch.zeros(2, device="cuda")
@@ -59,7 +59,7 @@ def test_megatron_is_unpatched_on_a_gpu() -> None:
         "with compat.importing():\n"
         "    from megatron.core.optimizer import optimizer\n"
         "before = {name: dict(each.__dict__) for name, each in sys.modules.items() if name.startswith('megatron')}\n"
-        "compat.stand_in_for_cuda(torch.device('cuda'))\n"
+        "compat.replace_cuda(torch.device('cuda'))\n"
         "with compat.tensors_stay():\n"
         "    print(torch.zeros(2).is_cuda, torch.Tensor.cuda is torch._C.TensorBase.cuda)\n"
         "print([n for n, each in before.items() if any(sys.modules[n].__dict__[k] is not v for k, v in each.items())])"
@@ -121,18 +121,18 @@ def test_a_checkpoint_of_another_model_is_refused(model: Path, tmp_path: Path) -
 
 def test_partial_checkpoint_is_refused(model: Path, tmp_path: Path) -> None:
     rank = MegatronRank(0, 1, setup_of(model, tmp_path, ONE))
-    with pytest.raises(CheckpointError, match="half written, or of another trainer"):
+    with pytest.raises(CheckpointError, match="incomplete, or another trainer wrote it"):
         rank.load(tmp_path / "nothing")
     save(rank, tmp_path / "saved")
     (piece,) = (tmp_path / "saved" / "optim").glob("*.distcp")
     piece.write_bytes(piece.read_bytes()[:100_000])
-    with pytest.raises(CheckpointError, match="not whole"):
+    with pytest.raises(CheckpointError, match="is incomplete: "):
         rank.load(tmp_path / "saved")
     piece.unlink()
-    with pytest.raises(CheckpointError, match=f"{tmp_path}/saved/optim is not whole: it has no file '__0_0.distcp'"):
+    with pytest.raises(CheckpointError, match=f"{tmp_path}/saved/optim is incomplete: it has no file '__0_0.distcp'"):
         rank.load(tmp_path / "saved")
     (tmp_path / "saved" / "optim" / ".metadata").unlink()
-    with pytest.raises(CheckpointError, match="half written, or is not a torch_dist checkpoint"):
+    with pytest.raises(CheckpointError, match="incomplete, or is not a torch_dist checkpoint"):
         rank.load(tmp_path / "saved")
 
 
@@ -191,7 +191,7 @@ def test_measure_returns_the_loss_without_a_step(model: Path, tmp_path: Path) ->
 
 
 def variants(model: Path, folder: Path) -> dict[str, dict[str, object]]:
-    """Settings and fields of a rank's setup, by what they are about."""
+    """Settings and fields of a rank's setup, by topic."""
     ppo = Choice("advantage", "slime-train/ppo", "slime-train", PpoSettings())
     tis = Choice("correction", "slime-train/tis", "slime-train", TisSettings())
     critic = Critic(model, Optim(1e-4, 0, "constant", 0.0, 0.9, 0.95, 1e-8, 0.01, 1.0, train_steps=10), 0.2, 1)
@@ -255,7 +255,7 @@ def test_checkpoint_without_a_critic_is_refused(model: Path, tmp_path: Path) -> 
 
 
 def test_optimizer_states_reset_each_rollout(model: Path, tmp_path: Path) -> None:
-    """The second rollout's step is that of a rank which begins with these weights."""
+    """The second rollout's step equals the step of a rank that starts with these weights."""
     (rows,) = steps_of(model, 1)
     about = replace(setup_of(model, tmp_path, ONE).optim, lr=1e-2)
     resets = {"optim": replace(about, reset_optimizer_states=True)}

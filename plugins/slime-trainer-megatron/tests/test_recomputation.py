@@ -1,4 +1,4 @@
-"""What is computed again for the backward pass is the same, and is computed again."""
+"""Recomputation for the backward pass happens, and gives the same results."""
 
 from collections import Counter
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Checkpoints in Megatron's format: whose files are read, by whom, and what is refused in them."""
+"""Checkpoints in Megatron's format: Megatron reads ours, we read Megatron's, and invalid files are refused."""
 
 import os
 import pickle  # noqa: TID251 -- to show that it is refused
@@ -11,7 +11,7 @@ import torch
 from models_and_steps import setup_of, write_model
 
 from slime_core.errors import CheckpointError
-from slime_trainer_megatron.compat import quietly, stand_in_for_cuda
+from slime_trainer_megatron.compat import quietly, replace_cuda
 from slime_trainer_megatron.rank import MegatronRank, leave
 from slime_trainer_megatron.torch_dist import Piece, Saving, Stored
 
@@ -59,7 +59,7 @@ def test_checkpoints_are_reproducible(rank: MegatronRank, tmp_path: Path) -> Non
 
 
 def test_checkpoint_with_a_gap_is_refused(rank: MegatronRank, tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match="would not be whole"):
+    with pytest.raises(CheckpointError, match="would be incomplete"):
         Saving(tmp_path / "saved", [of("w", torch.ones(2, 2), 5)])
 
 
@@ -99,14 +99,14 @@ def test_paths_outside_the_folder_are_refused(rank: MegatronRank, tmp_path: Path
 
 
 def test_checkpoints_are_compatible_with_megatron(rank: MegatronRank, tmp_path: Path) -> None:
-    """By its own planners and translation; not by its process that writes, which waits for a GPU."""
+    """Save with Megatron's planners, but not with its writer process, which waits for a GPU."""
     with quietly():
         from megatron.core.dist_checkpointing.mapping import ShardedTensor, apply_factories
         from megatron.core.dist_checkpointing.strategies import torch as theirs
         from torch.distributed.checkpoint import FileSystemWriter, save
 
         from slime_trainer_megatron.torch_dist import held_by
-    stand_in_for_cuda(torch.device("cpu"))
+    replace_cuda(torch.device("cpu"))
     wanted = {name: each.clone() for name, each in rank.weights()}
     rank.save(tmp_path / "mine")
     assert rank.finish_save(wait=True)

@@ -9,7 +9,7 @@ from slime_testing import CheckStatus, TrainerContract
 
 
 class Megatron(TrainerContract):
-    """As it is installed, on the kit's own model."""
+    """The installed trainer, on the kit's model."""
 
     choice = "slime-trainer-megatron/megatron"
     settings: ClassVar[Mapping[str, object]] = {"num_gpus": 1}
