@@ -160,7 +160,7 @@ class PluginPackageContract(Contract):
 
     @check("PKG-011", needs=("PKG-002",))
     def test_unknown_settings_are_rejected(self) -> None:
-        """A misspelt setting in a run file must be an error. Inherit `slime_core.Settings`, and keep its `extra`."""
+        """A misspelt setting in a run file must be an error. Inherit `slime_core.Settings`, and do not set `extra`."""
         for registered in self._choices():
             try:
                 registered.spec.model.model_validate({"slime_kit_unknown": 1})

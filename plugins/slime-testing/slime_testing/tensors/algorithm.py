@@ -249,7 +249,7 @@ class CorrectionContract(TensorContract[CorrectionSpec]):
     def test_it_returns_a_weight_and_a_mask_per_token(self) -> None:
         """Return `CorrectionOutput(weights_T, loss_mask_T)`, float tensors [T]. Weights are finite and not negative.
 
-        The mask contains 0 and 1. It may remove tokens, but not add masked ones, which are of a tool or the prompt.
+        The mask contains 0 and 1. It may mask more tokens, but not unmask tokens of a tool or the prompt.
         """
         self._correct(correction_input())
 
