@@ -258,8 +258,8 @@ class StreamingChecks(EngineRuns):
 def _require_same(joined: GenerateOutput, whole: GenerateOutput) -> None:
     tokens, expected = list(joined.tokens), list(whole.tokens)
     require(tokens == expected, f"joined chunks have tokens {tokens}; generate() returned {expected}")
-    apart = max((abs(one - other) for one, other in zip(joined.log_probs, whole.log_probs, strict=True)), default=0.0)
-    require(apart < SAME_LOG_PROB, f"log-probs of chunks differ from log-probs of generate() by up to {apart:g}")
+    gap = max((abs(one - other) for one, other in zip(joined.log_probs, whole.log_probs, strict=True)), default=0.0)
+    require(gap < SAME_LOG_PROB, f"log-probs of chunks differ from log-probs of generate() by up to {gap:g}")
     finishes = [(each.finish, each.matched) for each in (joined, whole)]
     require(finishes[0] == finishes[1], f"the last chunk has finish {finishes[0]}; generate() returned {finishes[1]}")
 
@@ -354,25 +354,25 @@ class ExtrasChecks(EngineRuns):
 
         async def use(client: Client) -> tuple[GenerateOutput, GenerateOutput]:
             for seed in range(5, 5 + TRIES):
-                made = await client.request(SAMPLED, seed=seed)
-                if len(made.tokens):
+                generated = await client.request(SAMPLED, seed=seed)
+                if len(generated.tokens):
                     break
             else:
                 raise SkipTest(f"none of {TRIES} outputs has a token")
-            text = [*self.prompts[0], *made.tokens]
+            text = [*self.prompts[0], *generated.tokens]
             scoring = GenerateRequest(text, SamplingParams(0), 0, want=frozenset({Extra.PROMPT_LOG_PROBS}))
-            return made, await client.send(scoring)
+            return generated, await client.send(scoring)
 
-        made, scored = self._run(use)
+        generated, scored = self._run(use)
         require(not len(scored.tokens), f"{len(scored.tokens)} tokens were generated with max_new_tokens = 0")
         log_probs = scored.extras.prompt_log_probs if scored.extras is not None else None
         require(log_probs is not None, "a request with max_new_tokens = 0 got no prompt_log_probs")
         assert log_probs is not None
-        check_extras("an output", scored, GenerateRequest([*self.prompts[0], *made.tokens], SamplingParams(0), 0))
-        pairs = zip(log_probs[-len(made.tokens) :], made.log_probs, strict=True)
-        apart = max(abs(one - other) for one, other in pairs)
-        differ = f"prompt_log_probs differ by up to {apart:.4f} nats from the log-probs of the generation"
-        require(apart < SAME_LOG_PROB, differ)
+        check_extras("an output", scored, GenerateRequest([*self.prompts[0], *generated.tokens], SamplingParams(0), 0))
+        pairs = zip(log_probs[-len(generated.tokens) :], generated.log_probs, strict=True)
+        gap = max(abs(one - other) for one, other in pairs)
+        differ = f"prompt_log_probs differ by up to {gap:.4f} nats from the log-probs of the generation"
+        require(gap < SAME_LOG_PROB, differ)
 
 
 async def _answer(client: Client, request: GenerateRequest) -> GenerateOutput | Exception:

@@ -74,7 +74,7 @@ def main() -> None:
     keep_descendants()
     encode = json.JSONEncoder().encode  # a reference from now, since a plugin may patch json.dumps
     log, before = EffectLog(), shared_state()
-    here, variables, threads = os.getcwd(), dict(os.environ), threading.active_count()  # noqa: PTH109  # to compare
+    cwd, variables, threads = os.getcwd(), dict(os.environ), threading.active_count()  # noqa: PTH109  # to compare
     handlers = _handlers()
     started, error = time.process_time(), ""
     printed = io.StringIO()
@@ -86,7 +86,7 @@ def main() -> None:
             error = f"{type(raised).__name__}: {raised}"
     cpu_s = time.process_time() - started
     changes = {
-        "changed the working directory": os.getcwd() != here,  # noqa: PTH109
+        "changed the working directory": os.getcwd() != cwd,  # noqa: PTH109
         "changed the environment": dict(os.environ) != variables,
         "left threads running": threading.active_count() > threads,
         "installed a signal handler": _handlers() != handlers,

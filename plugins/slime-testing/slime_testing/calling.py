@@ -224,11 +224,11 @@ def leaked_bytes(make_call: CallFactory) -> float:
 
     async def measured() -> float:
         done = await many(160, 0.4)
-        before = kept()
+        before = allocated()
         await many(done, 1.2)
-        return (kept() - before) / done
+        return (allocated() - before) / done
 
-    def kept() -> int:
+    def allocated() -> int:
         gc.collect()  # errors and tracebacks reference each other and the call's objects
         return tracemalloc.get_traced_memory()[0]
 
@@ -317,20 +317,20 @@ _IN_A_CALL: ContextVar[bool] = ContextVar("_IN_A_CALL", default=False)
 @contextlib.contextmanager
 def count_call_tasks() -> Iterator[Callable[[], int]]:
     """Counts tasks started in this block that still run; a server's tasks for its connections do not count."""
-    loop, made = asyncio.get_running_loop(), list[asyncio.Task[object]]()
+    loop, created = asyncio.get_running_loop(), list[asyncio.Task[object]]()
 
     def start(
         loop: asyncio.AbstractEventLoop, work: Coroutine[object, object, object], **options: object
     ) -> asyncio.Task[object]:
         task = asyncio.Task(work, loop=loop, **options)  # type: ignore[arg-type]  # arguments as asyncio passes them
         if _IN_A_CALL.get():  # inherited by tasks and callbacks; a server's callbacks inherit the context of `start`
-            made.append(task)
+            created.append(task)
         return task
 
     loop.set_task_factory(start)  # type: ignore[arg-type]  # typeshed's has no generics
     before = _IN_A_CALL.set(True)
     try:
-        yield lambda: sum(not task.done() for task in made)
+        yield lambda: sum(not task.done() for task in created)
     finally:
         _IN_A_CALL.reset(before)
         loop.set_task_factory(None)
@@ -362,6 +362,6 @@ class SpySample(Sample):
 
 def spy_on(sample: Sample, broken: Collection[str] = ()) -> SpySample:
     """A copy of the sample that records reads, and raises when a field in `broken` is read."""
-    made = SpySample(**{name: getattr(sample, name) for name in FIELDS})
-    made.read, made.broken = set(), broken
-    return made
+    spy = SpySample(**{name: getattr(sample, name) for name in FIELDS})
+    spy.read, spy.broken = set(), broken
+    return spy

@@ -127,8 +127,8 @@ def main() -> None:
             began = time.monotonic()
             result = contract.result(identity)
             wall_s[title] += time.monotonic() - began
-            spent = {"pid": os.getpid(), "cpu_s": time.process_time()}
-            lines.write(encode({**about, "status": result.status.value, "detail": result.detail, **spent}) + "\n")
+            usage = {"pid": os.getpid(), "cpu_s": time.process_time()}
+            lines.write(encode({**about, "status": result.status.value, "detail": result.detail, **usage}) + "\n")
             lines.flush()
     end_descendants(os.getpid())
     os._exit(0)  # do not wait for threads that still run

@@ -69,7 +69,7 @@ class DecisionContract(RoleContract[SpecT]):
         """Groups that are rare in a run: a list for each call."""
         return [[], odd_groups()]
 
-    def invoke(self, made: Any, groups: Sequence[Group]) -> object:  # noqa: ANN401  # what a factory returned
+    def invoke(self, function: Any, groups: Sequence[Group]) -> object:  # noqa: ANN401  # what a factory returned
         """The function's result, unchecked."""
         raise NotImplementedError
 
@@ -102,21 +102,21 @@ def test_the_return_value_is_valid(self: Deciding) -> None:
 def test_it_does_not_change_its_arguments(self: Deciding) -> None:
     """The core applies the result. Do not sort, pop or change the arguments."""
     for groups in self.inputs():
-        require_unchanged(groups, lambda given: self.invoke(self.build(), given))
+        require_unchanged(groups, lambda passed: self.invoke(self.build(), passed))
 
 
 def test_the_same_arguments_get_the_same_result(self: Deciding) -> None:
     """A resumed run repeats calls. Keep no state between calls, and draw random numbers from `setup.seed`."""
-    made, inputs = self.build(), self.inputs()
-    first, second = ([repr(self.invoke(made, copy.deepcopy(groups))) for groups in inputs] for _ in range(2))
+    function, inputs = self.build(), self.inputs()
+    first, second = ([repr(self.invoke(function, copy.deepcopy(groups))) for groups in inputs] for _ in range(2))
     fresh = [repr(self.invoke(self.build(), copy.deepcopy(groups))) for groups in inputs[::-1]][::-1]
     require(first == second == fresh, "a second call with the same groups returned another result; expected the same")
 
 
 def test_a_call_is_fast(self: Deciding) -> None:
     """The run waits for the result. Compute little, and do not read files or the network."""
-    made, groups = self.build(), self.inputs()[0]
-    require_quick(lambda: self.invoke(made, copy.deepcopy(groups)), self.limit_s)
+    function, groups = self.build(), self.inputs()[0]
+    require_quick(lambda: self.invoke(function, copy.deepcopy(groups)), self.limit_s)
 
 
 def test_it_accepts_unusual_groups(self: Deciding) -> None:
@@ -175,8 +175,8 @@ class GroupFilterContract(DecisionContract[GroupFilterSpec]):
     def test_it_keeps_at_least_one_group(self) -> None:
         """If a filter drops every group, a run draws prompts forever. If it keeps only special groups, set `groups`."""
         inputs = self.inputs()
-        kept = any(not isinstance(self._result_for(groups), Drop) for groups in inputs)
-        require(kept, f"it dropped all of {len(inputs)} different groups; expected at least one to be kept")
+        keeps_one = any(not isinstance(self._result_for(groups), Drop) for groups in inputs)
+        require(keeps_one, f"it dropped all of {len(inputs)} different groups; expected at least one to be kept")
 
     def inputs(self) -> list[list[Group]]:
         """One call for each group."""
@@ -186,9 +186,9 @@ class GroupFilterContract(DecisionContract[GroupFilterSpec]):
         """One call for each unusual group."""
         return [[group] for group in odd_groups()]
 
-    def invoke(self, made: Any, groups: Sequence[Group]) -> object:  # noqa: ANN401
+    def invoke(self, function: Any, groups: Sequence[Group]) -> object:  # noqa: ANN401
         """The filter's decision."""
-        return made(groups[0], CONTEXT)
+        return function(groups[0], CONTEXT)
 
     def require_valid(self, result: object, groups: Sequence[Group]) -> object:
         """See `check_decision`."""
@@ -212,9 +212,9 @@ class SampleFilterContract(DecisionContract[SampleFilterSpec]):
         removed[0].samples[0].remove_sample = True
         return [*super().unusual_inputs(), removed]
 
-    def invoke(self, made: Any, groups: Sequence[Group]) -> object:  # noqa: ANN401
+    def invoke(self, function: Any, groups: Sequence[Group]) -> object:  # noqa: ANN401
         """The filter's removals."""
-        return made(groups, CONTEXT)
+        return function(groups, CONTEXT)
 
     def require_valid(self, result: object, groups: Sequence[Group]) -> object:
         """See `check_removals`."""
@@ -237,7 +237,7 @@ class RewardShaperContract(DecisionContract[RewardShaperSpec]):
         """Samples keep their raw rewards, for metrics. Return new rewards, and change no argument."""
         before = raw(varied_groups())
         ctx = ShapeContext(rollout_id=3, rewards=before)
-        require_unchanged(varied_groups(), lambda given: self._shaper()(given, ctx))
+        require_unchanged(varied_groups(), lambda passed: self._shaper()(passed, ctx))
         require(before == raw(varied_groups()), "it changed ctx.rewards; return new lists")
 
     @check("SHP-007", needs=("SHP-002",))
@@ -253,17 +253,17 @@ class RewardShaperContract(DecisionContract[RewardShaperSpec]):
         same = shaped == self._result_for(groups)
         require(not same, "different ctx.rewards gave the same result; compute it from ctx.rewards")
 
-    def invoke(self, made: Any, groups: Sequence[Group]) -> object:  # noqa: ANN401
+    def invoke(self, function: Any, groups: Sequence[Group]) -> object:  # noqa: ANN401
         """The shaped rewards of the samples."""
-        return made(groups, ShapeContext(rollout_id=3, rewards=raw(groups)))
+        return function(groups, ShapeContext(rollout_id=3, rewards=raw(groups)))
 
     def require_valid(self, result: object, groups: Sequence[Group]) -> object:
         """See `check_shaped`."""
         return check_shaped(result, plugin=self.registered.plugin, groups=groups, before=raw(groups))
 
     def _shaper(self) -> Callable[[Sequence[Group], ShapeContext], object]:
-        made: Any = self.build()
-        return made  # type: ignore[no-any-return]  # SHP-001 has checked its signature
+        function: Any = self.build()
+        return function  # type: ignore[no-any-return]  # SHP-001 has checked its signature
 
 
 def raw(groups: Sequence[Group]) -> Rewards:
@@ -283,10 +283,10 @@ class BatchTransformContract(DecisionContract[BatchTransformSpec]):
     @check("BTR-005", needs=("BTR-001",))
     def test_a_call_is_fast(self) -> None:
         """It runs in the driver, once per sample. Compute little, and do not read files or the network."""
-        made: Any = self.build()
+        function: Any = self.build()
         (group,) = self.inputs()[0]
         ctx = ShapeContext(rollout_id=3, rewards=raw([group]))
-        require_quick(lambda: made(copy.deepcopy(group.samples[0]), group, ctx), self.limit_s)
+        require_quick(lambda: function(copy.deepcopy(group.samples[0]), group, ctx), self.limit_s)
 
     def inputs(self) -> list[list[Group]]:
         """One call for each sample of each group."""
@@ -310,10 +310,10 @@ class BatchTransformContract(DecisionContract[BatchTransformSpec]):
             raise SkipTest("the contract sets `groups`")
         return [[group] for group in odd_groups()]
 
-    def invoke(self, made: Any, groups: Sequence[Group]) -> object:  # noqa: ANN401
+    def invoke(self, function: Any, groups: Sequence[Group]) -> object:  # noqa: ANN401
         """The columns of each sample."""
         (group,) = groups
-        return [made(sample, group, ShapeContext(rollout_id=3, rewards=raw(groups))) for sample in group.samples]
+        return [function(sample, group, ShapeContext(rollout_id=3, rewards=raw(groups))) for sample in group.samples]
 
     def require_valid(self, result: Any, groups: Sequence[Group]) -> object:  # noqa: ANN401
         """See `check_columns`."""
@@ -356,10 +356,10 @@ class BufferFilterContract(RoleContract[BufferFilterSpec]):
     def test_it_does_not_change_its_arguments(self) -> None:
         """The filter selects groups, and the buffer removes them. Do not sort, pop or change the arguments."""
         for groups, want in _situations():
-            given, before = list(groups), _snapshot(groups)
-            self._select(given, want)
-            require(given == groups, "select() changed the sequence of groups; sort a copy")
-            require(_snapshot(given) == before, "select() changed a group; change a copy")
+            passed, before = list(groups), _snapshot(groups)
+            self._select(passed, want)
+            require(passed == groups, "select() changed the sequence of groups; sort a copy")
+            require(_snapshot(passed) == before, "select() changed a group; change a copy")
 
     @check("BFL-004", needs=("BFL-001",))
     def test_the_same_arguments_get_the_same_result(self) -> None:

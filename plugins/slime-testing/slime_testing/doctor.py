@@ -89,29 +89,29 @@ OUR_ENTRY_POINT = ("slime.plugins", "slime_core.builtin")
 
 def core_distribution() -> Finding:
     """Checks that the installed distribution slime-core contains this module."""
-    here = Path(slime_core.__file__).parent
+    location = Path(slime_core.__file__).parent
     found = [each for each in importlib.metadata.distributions() if re.sub(r"[-_.]+", "-", each.name).lower() == CORE]
     others = [each for each in found if not _is_ours(each)]
     if others:
         places = ", ".join(f"{each.version} in {each.locate_file('')}" for each in others)
         return Finding(
             Health.ERROR,
-            f"the installed {CORE} is another project of this name: {places}; this one is at {here}",
+            f"the installed {CORE} is another project of this name: {places}; this one is at {location}",
             f"pip uninstall {CORE}, then in a checkout of this project: pip install -e .",
         )
     if not found:
         return Finding(
             Health.ERROR,
-            f"{CORE} can be imported from {here}, but is not installed, so its choices are not found",
+            f"{CORE} can be imported from {location}, but is not installed, so its choices are not found",
             "in its checkout: pip install -e .",
         )
     if found[0].version != slime_core.__version__:
         return Finding(
             Health.WARNING,
-            f"{CORE} {slime_core.__version__} at {here}, but its metadata says {found[0].version}",
+            f"{CORE} {slime_core.__version__} at {location}, but its metadata says {found[0].version}",
             "install it again, in its checkout: pip install -e .",
         )
-    return Finding(Health.OK, f"{CORE} {slime_core.__version__} at {here}")
+    return Finding(Health.OK, f"{CORE} {slime_core.__version__} at {location}")
 
 
 def _is_ours(distribution: Distribution) -> bool:

@@ -83,14 +83,14 @@ class Call:
 class Conversation:
     """The requests of one sample."""
 
-    asked: int = 0
+    sent: int = 0
     """Number of requests, without failed ones."""
     answered: int = 0
     """Number of answers."""
 
     def reset(self) -> None:
         """Count from the first request again."""
-        self.asked = self.answered = 0
+        self.sent = self.answered = 0
 
 
 @dataclass(slots=True)
@@ -153,8 +153,8 @@ class ScriptedEngine:
             LimitError: the sample made more than `max_turns` requests.
         """
         conversation = conversation or self._default_conversation
-        request, answered = conversation.asked, conversation.answered
-        conversation.asked += 1
+        request, answered = conversation.sent, conversation.answered
+        conversation.sent += 1
         sampling = self.sampling if sampling is None else sampling
         self.turns.append(turn)
         self.unnamed_at_once = max(self.unnamed_at_once, self.running) if turn is None else self.unnamed_at_once
@@ -181,7 +181,7 @@ class ScriptedEngine:
         due = self.error is not None and request >= self.from_turn
         if self.error is not None and due and (self.errors is None or self._failed < self.errors):
             self._failed += 1
-            conversation.asked -= 1
+            conversation.sent -= 1
             raise self.error
 
     def _answer(self, prompt: Sequence[int], sampling: SamplingParams, request: int) -> GenerateOutput:

@@ -227,9 +227,9 @@ class EngineContract(SamplingChecks, StreamingChecks, ExtrasChecks):
         require(raised is not None, "load_weights() accepted the contract's invalid weights; expected an error")
         version = after.weight_version
         require(version == 0, f"load_weights(1) raised, but a later output has version {version}; expected 0")
-        apart = abs(after.log_probs[0] - before.log_probs[0])
-        differs = f"load_weights(1) raised, but a later log-prob differs by {apart:g} from version 0"
-        require(apart < SAME_LOG_PROB, differs)
+        gap = abs(after.log_probs[0] - before.log_probs[0])
+        differs = f"load_weights(1) raised, but a later log-prob differs by {gap:g} from version 0"
+        require(gap < SAME_LOG_PROB, differs)
 
     @check("ENG-028", needs=("ENG-001", "ENG-013"))
     def test_an_abort_covers_requests_just_sent(self) -> None:

@@ -181,8 +181,8 @@ class GeneratorContract(RoleContract[GeneratorSpec]):
     @check("GEN-002", needs=("GEN-001", "GEN-015"))
     def test_it_returns_finished_and_consistent_samples(self) -> None:
         """Add tokens with `sample.append_response_tokens`, so that tokens, mask and log-probs agree; set `status`."""
-        asked = self._pending()
-        check_generated(self._run(self._engine(), asked), plugin=self.registered.plugin, sample=asked)
+        pending = self._pending()
+        check_generated(self._run(self._engine(), pending), plugin=self.registered.plugin, sample=pending)
 
     @check("GEN-003", needs=("GEN-002",))
     def test_the_response_contains_the_sampled_tokens(self) -> None:
@@ -223,11 +223,11 @@ class GeneratorContract(RoleContract[GeneratorSpec]):
     def test_concurrent_samples_do_not_mix(self) -> None:
         """A rollout runs hundreds of samples on one generator. Keep the data of a sample in local variables."""
         engine = self._engine()
-        asked = [self._pending(number % 2) for number in range(16)]
+        pending = [self._pending(number % 2) for number in range(16)]
 
         async def concurrently() -> list[list[Sample]]:
             async with running_generator(self._build()) as generator:
-                return await asyncio.gather(*(generate(generator, sample, engine.context(None)) for sample in asked))
+                return await asyncio.gather(*(generate(generator, sample, engine.context(None)) for sample in pending))
 
         expected = [self._run(self._engine(), self._pending(number)) for number in range(2)]
         for number, returned in enumerate(asyncio.run(concurrently())):
@@ -253,18 +253,18 @@ class GeneratorContract(RoleContract[GeneratorSpec]):
     @check("GEN-009", needs=("GEN-002",))
     def test_the_prompt_and_label_are_not_changed(self) -> None:
         """Rewards and the sample store read `prompt` and `label` as the data source set them. Edit a copy."""
-        asked = self._pending()
-        for sample in self._run(self._engine(), copy.deepcopy(asked)):
-            changed = [name for name in DRAWN if getattr(sample, name) != getattr(asked, name)]
+        pending = self._pending()
+        for sample in self._run(self._engine(), copy.deepcopy(pending)):
+            changed = [name for name in DRAWN if getattr(sample, name) != getattr(pending, name)]
             require(not changed, f"it changed {', '.join(changed)} of the sample; edit a copy")
 
     @check("GEN-010", needs=("GEN-002",))
     def test_all_returned_samples_have_the_same_rollout_id(self) -> None:
         """All samples that a call returns have the `rollout_id` of their input. Copy it."""
-        asked = self._pending()
-        for sample in self._run(self._engine(), copy.deepcopy(asked)):
-            same = sample.rollout_id == asked.rollout_id
-            require(same, f"a returned sample has rollout_id {sample.rollout_id}; expected {asked.rollout_id}")
+        pending = self._pending()
+        for sample in self._run(self._engine(), copy.deepcopy(pending)):
+            same = sample.rollout_id == pending.rollout_id
+            require(same, f"a returned sample has rollout_id {sample.rollout_id}; expected {pending.rollout_id}")
 
     @check("GEN-011", needs=("GEN-002",))
     def test_a_call_can_be_cancelled(self) -> None:
@@ -341,9 +341,9 @@ class GeneratorContract(RoleContract[GeneratorSpec]):
     @check("GEN-018", needs=("GEN-002",))
     def test_it_works_in_evaluation(self) -> None:
         """Evaluation uses the same generator. With `ctx.evaluation` set, return finished samples as in training."""
-        asked, ctx = self._pending(), dataclasses.replace(self._engine().context(None), evaluation=True)
-        returned = asyncio.run(call_once(self._build(), asked, ctx))
-        check_generated(returned, plugin=self.registered.plugin, sample=asked)
+        pending, ctx = self._pending(), dataclasses.replace(self._engine().context(None), evaluation=True)
+        returned = asyncio.run(call_once(self._build(), pending, ctx))
+        check_generated(returned, plugin=self.registered.plugin, sample=pending)
 
     @check("GEN-019", needs=("GEN-002",))
     def test_concurrent_requests_have_names(self) -> None:
@@ -502,8 +502,8 @@ class GeneratorContract(RoleContract[GeneratorSpec]):
 
     def _engine(self, **options: object) -> ScriptedEngine:
         budget = AMPLE + 4 * sum(map(len, self.answers))
-        given = {"answers": self.answers, "sampling": SamplingParams(budget), "distinct": True, **options}
-        return ScriptedEngine(**given)  # type: ignore[arg-type]  # the check's arguments
+        arguments = {"answers": self.answers, "sampling": SamplingParams(budget), "distinct": True, **options}
+        return ScriptedEngine(**arguments)  # type: ignore[arg-type]  # the check's arguments
 
     def _run(self, engine: ScriptedEngine, sample: Sample) -> list[Sample]:
         return asyncio.run(call_once(self._build(), sample, engine.context(None)))

@@ -123,7 +123,7 @@ def drive(output: int) -> None:
 def captured() -> Iterator[Callable[[], str]]:
     """Capture stdout and stderr of this process and its children; the yielded function returns the text afterwards."""
     with tempfile.TemporaryFile() as file:
-        kept, text = [os.dup(1), os.dup(2)], ""
+        originals, text = [os.dup(1), os.dup(2)], ""
         try:
             for descriptor in (1, 2):
                 os.dup2(file.fileno(), descriptor)
@@ -131,7 +131,7 @@ def captured() -> Iterator[Callable[[], str]]:
         finally:
             file.seek(0)
             text = file.read().decode(errors="replace")
-            for descriptor, before in zip((1, 2), kept, strict=True):
+            for descriptor, before in zip((1, 2), originals, strict=True):
                 os.dup2(before, descriptor)
                 os.close(before)
 

@@ -82,17 +82,17 @@ class TrackerContract(RoleContract[TrackerSpec]):
     @check("TRK-003", needs=("TRK-002",))
     def test_it_does_not_change_the_metrics(self) -> None:
         """All trackers receive the same mapping. Copy it before you add to it (`{**metrics, ...}`)."""
-        given = {"rollout/reward_mean": 0.25, "train/loss": -0.5}
+        metrics = {"rollout/reward_mean": 0.25, "train/loss": -0.5}
 
         async def logged() -> None:
             async with self._tracker() as tracker:
-                await tracker.log(0, given)
+                await tracker.log(0, metrics)
                 await tracker.close()
 
         asyncio.run(logged())
         require(
-            given == {"rollout/reward_mean": 0.25, "train/loss": -0.5},
-            f"it changed the metrics to {given}; change a copy",
+            metrics == {"rollout/reward_mean": 0.25, "train/loss": -0.5},
+            f"it changed the metrics to {metrics}; change a copy",
         )
 
     @check("TRK-004", needs=("TRK-001",))
@@ -129,13 +129,13 @@ class TrackerContract(RoleContract[TrackerSpec]):
     @check("TRK-007", needs=("TRK-002",))
     def test_it_writes_only_to_the_run_folder(self) -> None:
         """Write only to `setup.run_dir`. The working directory belongs to the user."""
-        here = Path.cwd()
+        cwd = Path.cwd()
         with tempfile.TemporaryDirectory(prefix="slime-kit-") as folder:
             os.chdir(folder)
             try:
                 asyncio.run(self._played())
             finally:
-                os.chdir(here)
+                os.chdir(cwd)
             written = sorted(path.name for path in Path(folder).iterdir())
         require(not written, f"it wrote {', '.join(written)} to the working directory; write to setup.run_dir")
 
@@ -155,14 +155,14 @@ class TrackerContract(RoleContract[TrackerSpec]):
         with tempfile.TemporaryDirectory(prefix="slime-kit-") as folder:
             setup = TrackerSetup(self.make, SEED, run_dir=Path(folder))
             try:
-                made = self.spec.factory(self.make_settings(), setup)
+                built = self.spec.factory(self.make_settings(), setup)
             except SlimeError as error:
                 raise SkipTest(f"it cannot be built on this machine: {error}") from error
             try:
-                yield made
+                yield built
             finally:
                 with contextlib.suppress(Exception):  # a failed check leaves the tracker open
-                    await call(made.close)
+                    await call(built.close)
 
 
 class RunHooksContract(Contract):

@@ -167,11 +167,11 @@ def check_plugin(name: str, plugins: PluginSet = ALL_INSTALLED) -> PluginReport:
     for line in lines:
         if line.get("status") and line["identity"]:
             results.setdefault((line["title"], line["contract"]), {})[line["identity"]] = _result(line)
-    spent = {line["pid"]: float(line["cpu_s"]) for line in lines if "pid" in line}  # last value of each process
+    usage = {line["pid"]: float(line["cpu_s"]) for line in lines if "pid" in line}  # last value of each process
     subjects = tuple(
         SubjectReport(*key, tuple(each[identity] for identity in sorted(each))) for key, each in results.items()
     )
-    return PluginReport(candidate.plugin, candidate.version, subjects, sum(spent.values()))
+    return PluginReport(candidate.plugin, candidate.version, subjects, sum(usage.values()))
 
 
 def _run_checks(name: str, plugins: PluginSet, output: Path) -> None:

@@ -89,18 +89,18 @@ class ScorerContract(RoleContract[SpecT], Generic[SpecT]):
         return groups
 
     async def _ask(self, scorer: object, samples: list[Sample]) -> list[Verdict]:
-        given = copy.deepcopy(samples)
-        return self._verdicts(await call(scorer, self._subject(given), CONTEXT), given)
+        group = copy.deepcopy(samples)
+        return self._verdicts(await call(scorer, self._subject(group), CONTEXT), group)
 
     def _answer(self, samples: list[Sample]) -> list[Verdict]:
         return asyncio.run(self._ask(self.build_isolated(), samples))
 
     def _call_factory(self, samples: list[Sample] | None = None) -> CallFactory:
-        scorer, given = self.build(), samples or self._groups()[0]
+        scorer, group = self.build(), samples or self._groups()[0]
 
         async def make_call() -> object:
             async with asyncio.timeout(self.spec.timeout_s):
-                return await call(scorer, self._subject(copy.deepcopy(given)), CONTEXT)
+                return await call(scorer, self._subject(copy.deepcopy(group)), CONTEXT)
 
         return make_call
 
@@ -128,11 +128,11 @@ Scorer = ScorerContract[RewardSpec] | ScorerContract[GroupRewardSpec]
 def test_it_does_not_change_the_samples(self: Scorer) -> None:
     """Other rewards and the trainer read the same samples. Use `copy.deepcopy` before you change or sort them."""
     for samples in self._usable():
-        given = copy.deepcopy(samples)
-        order, before = list(map(id, given)), [sample.to_dict() for sample in given]
-        asyncio.run(call(self.build(), self._subject(given), CONTEXT))
-        require(order == list(map(id, given)), "it changed the list of samples; sort or extend a copy")
-        pairs = [(one, other.to_dict()) for one, other in zip(before, given, strict=True)]
+        group = copy.deepcopy(samples)
+        order, before = list(map(id, group)), [sample.to_dict() for sample in group]
+        asyncio.run(call(self.build(), self._subject(group), CONTEXT))
+        require(order == list(map(id, group)), "it changed the list of samples; sort or extend a copy")
+        pairs = [(one, other.to_dict()) for one, other in zip(before, group, strict=True)]
         changed = [name for one, other in pairs for name, value in one.items() if other[name] != value]
         require(not changed, f"it changed {', '.join(changed)} of a sample; change a copy")
 
@@ -263,17 +263,17 @@ def test_calls_leave_nothing_running(self: Scorer) -> None:
 
 def test_calls_do_not_leak_memory(self: Scorer) -> None:
     """A run scores millions of samples. Limit caches (`lru_cache(maxsize=64)`), and keep no samples."""
-    scorer, given, number = self.build(), self._groups()[0], 0
+    scorer, group, number = self.build(), self._groups()[0], 0
 
     async def another() -> object:
         nonlocal number
         number += 1
-        samples = copy.deepcopy(given)
+        samples = copy.deepcopy(group)
         samples[0].response = f"{number} {'x' * 6 * LEAK_BYTES}"
         return await call(scorer, self._subject(samples), CONTEXT)
 
-    kept = leaked_bytes(another)
-    require(kept < LEAK_BYTES, f"each call leaks {kept / 1024:.0f} KiB; at most {LEAK_BYTES // 1024} KiB is allowed")
+    leak = leaked_bytes(another)
+    require(leak < LEAK_BYTES, f"each call leaks {leak / 1024:.0f} KiB; at most {LEAK_BYTES // 1024} KiB is allowed")
 
 
 def test_calls_leak_no_resources(self: Scorer) -> None:

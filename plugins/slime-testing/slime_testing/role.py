@@ -49,8 +49,8 @@ def isolate(
     spec = registered.spec
     if not isinstance(spec, CallSpec):
         return build()
-    made = None if spec.isolation is Isolation.PROCESS else build()
-    if isolation_of(spec, made) is Isolation.PROCESS and registered.qualified == NOWHERE:
+    built = None if spec.isolation is Isolation.PROCESS else build()
+    if isolation_of(spec, built) is Isolation.PROCESS and registered.qualified == NOWHERE:
         raise PluginError(
             f"{spec.role} {spec.name!r} runs in a worker process, which cannot find this spec. Set `choice` to a name "
             '("my-plugin/name", "./my_rewards.py:function"), or store the spec in a module variable.'
@@ -60,7 +60,7 @@ def isolate(
         _PROTECTIONS[repr(plugins)] = (Protection(plugins=plugins, seed=SEED, stats=stats), stats)
     protection, stats = _PROTECTIONS[repr(plugins)]
     calls = stats.calls(spec.role, registered.qualified, registered.plugin)
-    call = protection.protect(registered, settings, lambda: made, name=registered.qualified)
+    call = protection.protect(registered, settings, lambda: built, name=registered.qualified)
     return _RaisesErrors(cast(_Ask, call), calls)
 
 
@@ -202,10 +202,10 @@ class RoleContract(Contract, Generic[SpecT]):
         return known
 
 
-def require_called_as(made: object, *arguments: str) -> None:
+def require_called_as(built: object, *arguments: str) -> None:
     """Fail the running check unless the built object accepts these positional arguments."""
-    require(callable(made), f"the factory returned {made!r:.80}, which is not callable")
-    signature = inspect.signature(cast(Callable[..., object], made))
+    require(callable(built), f"the factory returned {built!r:.80}, which is not callable")
+    signature = inspect.signature(cast(Callable[..., object], built))
     try:
         signature.bind(*arguments)
     except TypeError as error:
@@ -213,16 +213,16 @@ def require_called_as(made: object, *arguments: str) -> None:
         raise AssertionError(f"its signature is {signature}; expected ({expected}): {error}") from None
 
 
-def require_methods(made: object, names: Iterable[str]) -> None:
+def require_methods(built: object, names: Iterable[str]) -> None:
     """Fail the running check unless the built object has these methods."""
-    missing = [name for name in names if not callable(getattr(made, name, None))]
-    require(not missing, f"{type(made).__name__} has no method {', '.join(missing)}")
+    missing = [name for name in names if not callable(getattr(built, name, None))]
+    require(not missing, f"{type(built).__name__} has no method {', '.join(missing)}")
 
 
-def require_plain_def(made: object, *arguments: str) -> None:
+def require_plain_def(built: object, *arguments: str) -> None:
     """Fail the running check unless the built object accepts these arguments and is not `async def`."""
-    require_called_as(made, *arguments)
-    require(not is_async(made), "the factory returned an `async def`; write a plain `def`")
+    require_called_as(built, *arguments)
+    require(not is_async(built), "the factory returned an `async def`; write a plain `def`")
 
 
 def catalog_of(plugins: PluginSet) -> Catalog:

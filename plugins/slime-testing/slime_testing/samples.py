@@ -127,11 +127,11 @@ def odd_groups() -> list[Group]:
 
 def require_unchanged(groups: Sequence[Group], make_call: Callable[[Sequence[Group]], object]) -> None:
     """Fail the running check if `make_call` changes the given groups or their list."""
-    given = [copy.deepcopy(group) for group in groups]
-    order, before = list(map(id, given)), json.dumps([group.to_dict() for group in given])
-    make_call(given)
-    require(order == list(map(id, given)), "it changed the list of groups; copy the list before changing it")
-    require(json.dumps([group.to_dict() for group in given]) == before, "it changed a group or a sample; copy it first")
+    clone = [copy.deepcopy(group) for group in groups]
+    order, before = list(map(id, clone)), json.dumps([group.to_dict() for group in clone])
+    make_call(clone)
+    require(order == list(map(id, clone)), "it changed the list of groups; copy the list before changing it")
+    require(json.dumps([group.to_dict() for group in clone]) == before, "it changed a group or a sample; copy it first")
 
 
 def require_quick(make_call: Callable[[], object], limit_s: float = STALL_S) -> None:

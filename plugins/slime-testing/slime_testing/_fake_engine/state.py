@@ -147,22 +147,22 @@ def plan(prompt: Sequence[int], sampling: Sampling, behaviour: Behaviour, versio
     """The complete answer to a prompt, for a behaviour and a weight version."""
     seed = None if sampling.temperature == 0 else sampling.sampling_seed or 0
     drawn = random.Random(f"{seed} {list(prompt)}")
-    given: Sequence[float] | None = None
+    fixed_log_probs: Sequence[float] | None = None
     match behaviour:
         case Answer(tokens=tokens) if tokens is not None:
             planned = _end(tokens, sampling)
         case AbortMidway(after_tokens=after):
-            made = _end(_draws(drawn), sampling.model_copy(update={"ignore_eos": True}))
-            planned = replace(made, tokens=made.tokens[:after], finish=aborted(), trim=0)
+            complete = _end(_draws(drawn), sampling.model_copy(update={"ignore_eos": True}))
+            planned = replace(complete, tokens=complete.tokens[:after], finish=aborted(), trim=0)
         case _ if sure := {
             int(token): bias for token, bias in (sampling.logit_bias or {}).items() if bias >= SURE_BIAS
         }:
             planned = _end(_biased(sure, sampling), sampling)
-            given = [0.0] * len(planned.tokens)
+            fixed_log_probs = [0.0] * len(planned.tokens)
         case _:
             planned = _end(_draws(drawn), sampling)
     own = text_log_probs([*prompt, *planned.tokens], version)[len(prompt) :]
-    return replace(planned, log_probs=tuple(given or own)[: len(planned.tokens)])
+    return replace(planned, log_probs=tuple(fixed_log_probs or own)[: len(planned.tokens)])
 
 
 def text_log_probs(tokens: Sequence[int], version: str) -> list[float]:
@@ -190,30 +190,30 @@ def _biased(biases: dict[int, float], sampling: Sampling) -> Iterator[int]:
         biases = {**biases, token: biases[token] - sampling.frequency_penalty}
 
 
-def _end(source: Sequence[int] | Iterator[int], asked: Sampling) -> Plan:
+def _end(source: Sequence[int] | Iterator[int], sampling: Sampling) -> Plan:
     """Tokens of the source up to a stop token, a stop string, the budget or its end, without log-probs.
 
     As in SGLang, no stop token is drawn before `min_new_tokens`, and `ignore_eos` disables every stop token.
     """
-    stops = {*(asked.stop_token_ids or ()), EOS}
-    strings = [asked.stop] if isinstance(asked.stop, str) else asked.stop or []
-    trimmed = not asked.no_stop_trim
+    stops = {*(sampling.stop_token_ids or ()), EOS}
+    strings = [sampling.stop] if isinstance(sampling.stop, str) else sampling.stop or []
+    trimmed = not sampling.no_stop_trim
     tokens: list[int] = []
     finish: dict[str, Json] | None = None
     trim = 0
     for token in source:
-        if len(tokens) == asked.max_new_tokens:
+        if len(tokens) == sampling.max_new_tokens:
             break
-        if token in stops and len(tokens) < asked.min_new_tokens:
+        if token in stops and len(tokens) < sampling.min_new_tokens:
             continue
         tokens.append(token)
-        if token in stops and not asked.ignore_eos:
+        if token in stops and not sampling.ignore_eos:
             finish, trim = {"type": "stop", "matched": token}, trimmed * len(TOKENIZER.decode([token]))
             break
         if found := next((each for each in strings if TOKENIZER.decode(tokens).endswith(each)), None):
             finish, trim = {"type": "stop", "matched": found}, trimmed * len(found)
             break
-    if finish is None and len(tokens) == asked.max_new_tokens:
+    if finish is None and len(tokens) == sampling.max_new_tokens:
         finish = {"type": "length", "length": len(tokens)}
     if finish is None:
         finish = {"type": "stop", "matched": tokens[-1] if tokens else EOS}
@@ -307,11 +307,11 @@ class State:
     received: list[Received] = field(default_factory=list)
     generations: list[Generation] = field(default_factory=list)
     released: frozenset[str] = frozenset()
-    asked: int = 0
+    num_requests: int = 0
 
     def next_behaviour(self) -> Behaviour:
-        self.asked += 1
-        return self.script.behaviour(self.asked - 1)
+        self.num_requests += 1
+        return self.script.behaviour(self.num_requests - 1)
 
     async def make_token(self, job: Job, seconds: float) -> bool:
         """Generate a job's next token after some seconds; False if it was aborted or its client disconnected first."""

@@ -105,8 +105,8 @@ def _texts(value: Json) -> list[str]:
     return [str(each) for each in value] if isinstance(value, list) else []
 
 
-def _readme(folder: Path, given: Json) -> str:
-    match given:
+def _readme(folder: Path, readme: Json) -> str:
+    match readme:
         case str(file) | {"file": str(file)}:
             with contextlib.suppress(OSError):
                 return (folder / file).read_text(encoding="utf-8")

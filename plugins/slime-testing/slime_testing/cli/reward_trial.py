@@ -119,11 +119,11 @@ def _prompt(row: Row, key: str) -> str | list[Message]:
 
 
 def _status(row: Row) -> Status:
-    given = row.values.get("status", Status.COMPLETED.value)
+    status = row.values.get("status", Status.COMPLETED.value)
     known = [each.value for each in Status if each is not Status.PENDING]
-    if given not in known:
-        raise DataError(f"{row.where}: status {given!r}; expected one of {', '.join(known)}, or no status")
-    return Status(given)
+    if status not in known:
+        raise DataError(f"{row.where}: status {status!r}; expected one of {', '.join(known)}, or no status")
+    return Status(status)
 
 
 def _group(row: Row, keys: Keys) -> str:
@@ -201,11 +201,11 @@ class Trial:
             self._protection.close()
 
     async def _unit(self, rows: Sequence[SampleRow], slots: asyncio.Semaphore) -> list[Answer]:
-        asked = [row for row in rows if row.sample.status not in UNFINISHED]
+        finished = [row for row in rows if row.sample.status not in UNFINISHED]
         verdicts: dict[int, Verdict] = {}
         async with slots:
-            for _ in range(ATTEMPTS if asked else 0):
-                verdicts = dict(zip((row.number for row in asked), await self._ask(asked), strict=True))
+            for _ in range(ATTEMPTS if finished else 0):
+                verdicts = dict(zip((row.number for row in finished), await self._ask(finished), strict=True))
                 if not any(isinstance(each, Unscored) and each.retryable for each in verdicts.values()):
                     break
         return [Answer(row, verdicts.get(row.number)) for row in rows]

@@ -216,8 +216,8 @@ def render(names: Names, license_: License) -> dict[str, str]:
     for module in modules:
         folder = "tests" if module.startswith("test_") else names.module
         sources[f"{folder}/{module.removesuffix('.tmpl')}"] = f"{own}/{module}"
-    made = {f"{names.module}/py.typed": "", "slime.txt": constraints()}
-    return {path: _fill(source, words) for path, source in sources.items()} | made
+    extra = {f"{names.module}/py.typed": "", "slime.txt": constraints()}
+    return {path: _fill(source, words) for path, source in sources.items()} | extra
 
 
 def write_package(texts: Mapping[str, str], folder: Path, *, force: bool = False) -> None:
@@ -232,8 +232,8 @@ def write_package(texts: Mapping[str, str], folder: Path, *, force: bool = False
         ConfigError: a file exists and `force` is not set, or the folder is not writable.
     """
     try:
-        if not force and (there := sorted(_names_in(folder))):
-            shown = ", ".join(there[:5]) + (", …" if len(there) > 5 else "")
+        if not force and (existing := sorted(_names_in(folder))):
+            shown = ", ".join(existing[:5]) + (", …" if len(existing) > 5 else "")
             raise ConfigError(f"{folder} already exists, with {shown}: use another name, or --force to overwrite files")
         for path, text in texts.items():
             target = folder / path
@@ -250,9 +250,9 @@ def _names_in(folder: Path) -> Iterable[str]:
 def _unused(names: Names, own: str) -> str:
     texts = [each.read_text(encoding="utf-8") for each in (_TEMPLATES / own).iterdir()]
     role = "".join(each.capitalize() for each in names.kind.word.split("-"))
-    taken = {word for text in texts for word in re.findall(r"\w+", text)}
-    made = names.class_name
-    return made + role if {made, f"{made}Settings"} & taken else made
+    used_words = {word for text in texts for word in re.findall(r"\w+", text)}
+    class_name = names.class_name
+    return class_name + role if {class_name, f"{class_name}Settings"} & used_words else class_name
 
 
 def _words(names: Names, license_: License) -> dict[str, str]:

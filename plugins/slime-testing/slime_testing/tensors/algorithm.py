@@ -200,14 +200,14 @@ class LossContract(TensorContract[LossSpec]):
     @check("LOS-010", needs=("LOS-003", "LOS-006"))
     def test_it_computes_on_the_device_of_the_batch(self) -> None:
         """GPUs reject CPU tensors. Create tensors with `zeros_like`, `new_zeros` or `device=`."""
-        from slime_testing.tensors.second_device import back, moved
+        from slime_testing.tensors.second_device import to_cpu, to_second_device
 
-        output = self._build()(moved(loss_input()))
-        here = self._build()(loss_input())
-        require(equal(back(output.loss_T), here.loss_T.detach()), "losses on another device differ from the CPU's")
+        output = self._build()(to_second_device(loss_input()))
+        on_cpu = self._build()(loss_input())
+        require(equal(to_cpu(output.loss_T), on_cpu.loss_T.detach()), "losses on another device differ from the CPU's")
         for values in output.metrics_T.values():
-            back(values)
-        gradient = back(self._gradient(moved(loss_input())))
+            to_cpu(values)
+        gradient = to_cpu(self._gradient(to_second_device(loss_input())))
         require(equal(gradient, self._gradient(loss_input())), "the gradient on another device differs from the CPU's")
 
     def _output(self, batch: LossInput) -> LossOutput:
@@ -298,14 +298,14 @@ class CorrectionContract(TensorContract[CorrectionSpec]):
     @check("COR-008", needs=("COR-002",))
     def test_it_computes_on_the_device_of_the_batch(self) -> None:
         """GPUs reject CPU tensors. Create tensors with `zeros_like`, `new_zeros` or `device=`."""
-        from slime_testing.tensors.second_device import back, moved
+        from slime_testing.tensors.second_device import to_cpu, to_second_device
 
-        here, there = self._correct(correction_input()), self._build()(moved(correction_input()))
+        on_cpu, on_device = self._correct(correction_input()), self._build()(to_second_device(correction_input()))
         for name in ("weights_T", "loss_mask_T"):
-            same = equal(back(getattr(there, name)), getattr(here, name))
+            same = equal(to_cpu(getattr(on_device, name)), getattr(on_cpu, name))
             require(same, f"{name} on another device differs from the CPU's")
-        for values in there.metrics_T.values():
-            back(values)
+        for values in on_device.metrics_T.values():
+            to_cpu(values)
 
     def _correct(self, batch: CorrectionInput) -> CorrectionOutput:
         from slime_train.checks import check_correction
@@ -371,8 +371,8 @@ class AdvantageContract(TensorContract[AdvantageSpec]):
             ("a group of one sample", (1.0, 0.0, 1.0), (0, 1, 1)),
             ("a group of equal rewards", (1.0, 1.0, 1.0), (0, 0, 0)),
         ):
-            given = self._build()(self._batch(rewards, groups, LENGTHS[:3]))
-            require(finite(given), f"{name} got advantages {given.tolist()}; expected finite values")
+            advantages = self._build()(self._batch(rewards, groups, LENGTHS[:3]))
+            require(finite(advantages), f"{name} got advantages {advantages.tolist()}; expected finite values")
 
     @check("ADV-006", needs=("ADV-001",))
     def test_it_does_not_change_the_batch(self) -> None:
@@ -439,10 +439,10 @@ class AdvantageContract(TensorContract[AdvantageSpec]):
     @check("ADV-012", needs=("ADV-002",))
     def test_it_computes_on_the_device_of_the_batch(self) -> None:
         """GPUs reject CPU tensors. Create tensors with `zeros_like`, `new_zeros` or `device=`."""
-        from slime_testing.tensors.second_device import back, moved
+        from slime_testing.tensors.second_device import to_cpu, to_second_device
 
-        given = back(self._build()(moved(self._batch(masked=True))))
-        same = equal(given, self._estimate(self._batch(masked=True)))
+        advantages = to_cpu(self._build()(to_second_device(self._batch(masked=True))))
+        same = equal(advantages, self._estimate(self._batch(masked=True)))
         require(same, "advantages on another device differ from the CPU's")
 
     def _batch(
@@ -468,7 +468,7 @@ class AdvantageContract(TensorContract[AdvantageSpec]):
     def _estimate(self, batch: AdvantageInput) -> "torch.Tensor":
         return self._checked(self._build()(batch), batch)
 
-    def _checked(self, given: object, batch: AdvantageInput) -> "torch.Tensor":
+    def _checked(self, advantages: object, batch: AdvantageInput) -> "torch.Tensor":
         from slime_train.checks import check_advantages
 
-        return check_advantages(given, plugin=self.registered.plugin, tokens=len(batch.sample_index_T))
+        return check_advantages(advantages, plugin=self.registered.plugin, tokens=len(batch.sample_index_T))

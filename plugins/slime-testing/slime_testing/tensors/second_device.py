@@ -60,18 +60,18 @@ class DeviceTensor(torch.Tensor):
         leaves = func is MOVE and kwargs.get("device") == CPU
         if kwargs.get("device") is not None:
             kwargs["device"] = CPU
-        answer = func(*tree_map(_to_cpu, args), **tree_map(_to_cpu, kwargs))
+        answer = func(*tree_map(_unwrap, args), **tree_map(_unwrap, kwargs))
         if leaves or (func is COPY and not isinstance(tensors[0], DeviceTensor)):
             return answer
         owners = {id(each.cpu_tensor): each for each in tensors if isinstance(each, DeviceTensor)}
-        return tree_map(lambda each: _to_device(each, owners), answer)
+        return tree_map(lambda each: _wrap(each, owners), answer)
 
 
-def _to_cpu(value: object) -> object:
+def _unwrap(value: object) -> object:
     return value.cpu_tensor if isinstance(value, DeviceTensor) else value
 
 
-def _to_device(value: object, owners: Mapping[int, DeviceTensor]) -> object:
+def _wrap(value: object, owners: Mapping[int, DeviceTensor]) -> object:
     if not isinstance(value, torch.Tensor):
         return value
     owner = owners.get(id(value))
@@ -91,15 +91,15 @@ def _factories() -> Iterator[tuple[str, Function]]:
             yield name, found
 
 
-def _made_here(function: Function) -> Callable[..., DeviceTensor]:
+def _on_this_device(function: Function) -> Callable[..., DeviceTensor]:
     def make(*args: object, **kwargs: object) -> DeviceTensor:
         return DeviceTensor(cast(torch.Tensor, function(*args, **{**kwargs, "device": CPU})))
 
     return make
 
 
-def _copied(source: torch.Tensor, target: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
-    cast(torch.Tensor, _to_cpu(target)).copy_(cast(torch.Tensor, _to_cpu(source)))
+def _copy(source: torch.Tensor, target: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
+    cast(torch.Tensor, _unwrap(target)).copy_(cast(torch.Tensor, _unwrap(source)))
     return target
 
 
@@ -139,8 +139,8 @@ def register() -> None:
     set_up(NAME, backend_module=_module)
     aten = library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]  # torch's own is untyped
     for name, function in _factories():
-        aten.impl(name, _made_here(function), "PrivateUse1")  # type: ignore[no-untyped-call]  # torch's own is untyped
-    aten.impl("_copy_from", _copied, "PrivateUse1")  # type: ignore[no-untyped-call]  # torch's own is untyped
+        aten.impl(name, _on_this_device(function), "PrivateUse1")  # type: ignore[no-untyped-call]  # torch's own is untyped
+    aten.impl("_copy_from", _copy, "PrivateUse1")  # type: ignore[no-untyped-call]  # torch's own is untyped
     _registered.append(aten)  # registrations end with the object
 
 
@@ -159,15 +159,15 @@ def available() -> Iterator[str]:
         _module.available = False
 
 
-def moved(batch: BatchT) -> BatchT:
+def to_second_device(batch: BatchT) -> BatchT:
     """A copy of the batch with all tensors on the device. Leaf tensors that require gradients stay leaves."""
     register()
     assert is_dataclass(batch)
-    changes = {each.name: _moved(getattr(batch, each.name)) for each in fields(batch)}
+    changes = {each.name: _move(getattr(batch, each.name)) for each in fields(batch)}
     return cast(BatchT, replace(batch, **changes))  # type: ignore[type-var]  # the assertion above says so
 
 
-def back(value: torch.Tensor) -> torch.Tensor:
+def to_cpu(value: torch.Tensor) -> torch.Tensor:
     """A result from the device, copied to the CPU.
 
     Raises:
@@ -178,9 +178,9 @@ def back(value: torch.Tensor) -> torch.Tensor:
     return value.detach().cpu()
 
 
-def _moved(value: object) -> object:
+def _move(value: object) -> object:
     if isinstance(value, dict):
-        return {key: _moved(each) for key, each in value.items()}
+        return {key: _move(each) for key, each in value.items()}
     if not isinstance(value, torch.Tensor):
         return value
     return value.detach().to(NAME).requires_grad_(value.requires_grad)

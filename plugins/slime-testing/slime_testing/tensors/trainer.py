@@ -361,10 +361,10 @@ class TrainerContract(RoleContract[TrainerSpec]):
         return check_step_result(result, plugin=self.registered.plugin, rank=0, groups=groups)
 
     def _answer(self, rank: TrainerRank, share: TrainBatch) -> object:
-        given = self._with_fields(share)
+        filled = self._with_fields(share)
         if isinstance(rank, PreparesRollout):
-            rank.begin_rollout([given])
-        return rank.train_step(given)
+            rank.begin_rollout([filled])
+        return rank.train_step(filled)
 
     def _with_fields(self, share: TrainBatch) -> TrainBatch:
         none = (None,) * len(share.rewards_S)
