@@ -216,7 +216,7 @@ def test_a_connection_can_be_dropped(fake_engine: Start, connect: Connect) -> No
         (lambda: Answer((-1,)), "code points"),
         (lambda: Slow(-1.0), "0 or more"),
         (lambda: Slow(math.nan), "0 or more"),
-        (lambda: FailThenOk(status=200), "status of 400 to 599"),
+        (lambda: FailThenOk(status=200), "status from 400 to 599"),
         (lambda: FailThenOk(times=0), "times of at least 1"),
     ],
 )
