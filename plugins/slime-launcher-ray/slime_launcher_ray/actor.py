@@ -25,8 +25,8 @@ from slime_launcher_ray import guard
 
 MARK = "SLIME_RAY_WORKER"
 """Environment variable that marks all processes of one worker."""
-ASIDE = "aside"
-SENT = "/py_modules_files/"
+CONTROL_GROUP = "aside"
+SENT_MODULES = "/py_modules_files/"
 """Part of the path of modules sent by a runtime environment. On a node they precede the driver's `sys.path`."""
 DEVICES = "CUDA_VISIBLE_DEVICES"
 
@@ -46,7 +46,7 @@ class Site:
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class WorkerSetup:
     """How to set up a worker process before it builds the group's class."""
 
     place: Place
@@ -82,18 +82,18 @@ class Actor:
         """Location of this process."""
         context = ray.get_runtime_context()
         address = ray.util.get_node_ip_address()
-        given = context.get_accelerator_ids().get("GPU", [])
-        return Site(context.get_node_id(), address, os.getpid(), free_port(address), tuple(given))
+        gpus = context.get_accelerator_ids().get("GPU", [])
+        return Site(context.get_node_id(), address, os.getpid(), free_port(address), tuple(gpus))
 
-    def build(self, order: Order, spec: WorkerGroupSpec) -> Reply:
+    def build(self, setup: WorkerSetup, spec: WorkerGroupSpec) -> Reply:
         """Build the group's class in the driver's folder, with its modules."""
-        return make_reply(lambda: self._build(order, spec))
+        return make_reply(lambda: self._build(setup, spec))
 
-    def call(self, method: str, *given: object) -> object:
+    def call(self, method: str, *arguments: object) -> object:
         """Call a method of the object; returns a `Reply` only on an error: Ray transfers plain bytes without a copy."""
         host = self._host
         assert host is not None, "build() runs first"
-        reply = make_reply(lambda: host.call(method, given))
+        reply = make_reply(lambda: host.call(method, arguments))
         return reply if reply.error is not None or reply.traceback else reply.value
 
     def close(self) -> None:
@@ -101,34 +101,34 @@ class Actor:
         if self._host is not None:
             self._host.close()
 
-    @ray.method(concurrency_group=ASIDE)  # type: ignore[untyped-decorator]
+    @ray.method(concurrency_group=CONTROL_GROUP)  # type: ignore[untyped-decorator]
     def live(self) -> None:
         """Never return: the driver waits for this call, which fails as soon as the process dies."""
         threading.Event().wait()
 
-    @ray.method(concurrency_group=ASIDE)  # type: ignore[untyped-decorator]
+    @ray.method(concurrency_group=CONTROL_GROUP)  # type: ignore[untyped-decorator]
     def leave(self) -> None:
         """End this process and its children at once: `ray.kill` needs the head, which may hang."""
         os._exit(1)
 
-    def _build(self, order: Order, spec: WorkerGroupSpec) -> None:
-        _print_to(order)
-        os.environ.update(order.environment)
+    def _build(self, setup: WorkerSetup, spec: WorkerGroupSpec) -> None:
+        _print_to(setup)
+        os.environ.update(setup.environment)
         faulthandler.enable()
-        if order.place.devices:
-            os.environ[DEVICES] = ",".join(order.place.devices)
+        if setup.place.devices:
+            os.environ[DEVICES] = ",".join(setup.place.devices)
         with contextlib.suppress(FileNotFoundError):  # a node with another disk cannot use relative paths
-            os.chdir(order.folder)
-        sent = [each for each in sys.path if SENT in each]
-        sys.path[:] = [*sent, *order.path, *(each for each in sys.path if each not in (*sent, *order.path))]
+            os.chdir(setup.folder)
+        sent = [each for each in sys.path if SENT_MODULES in each]
+        sys.path[:] = [*sent, *setup.path, *(each for each in sys.path if each not in (*sent, *setup.path))]
         for module in spec.preload:  # in the local launcher's order: the import order can change the last bits
             with contextlib.suppress(ImportError):
                 importlib.import_module(module)
         self._host = Host()
-        self._host.build(spec, order.place, order.plugins)
+        self._host.build(spec, setup.place, setup.plugins)
 
 
-def environment(cpus: float, given: Mapping[str, str]) -> dict[str, str]:
+def environment(cpus: float, extra: Mapping[str, str]) -> dict[str, str]:
     """Environment variables of a worker, in addition to its node's."""
     threads = str(max(1, int(cpus)))
     own = {
@@ -139,10 +139,10 @@ def environment(cpus: float, given: Mapping[str, str]) -> dict[str, str]:
         "TOKENIZERS_PARALLELISM": "false",
         "HF_HUB_OFFLINE": "1",
     }
-    return {**own, **given}
+    return {**own, **extra}
 
 
-def unwritable(folder: Path, where: str, why: str) -> WorkerError:
+def unwritable_error(folder: Path, where: str, why: str) -> WorkerError:
     """The error for a run's folder that a node cannot write to."""
     return WorkerError(
         f"the run folder {folder} cannot be written on {where} ({why}). All nodes must share it under the same path; "
@@ -150,14 +150,14 @@ def unwritable(folder: Path, where: str, why: str) -> WorkerError:
     )
 
 
-def _print_to(order: Order) -> None:
-    log = Path(order.log)
+def _print_to(setup: WorkerSetup) -> None:
+    log = Path(setup.log)
     try:
-        if not Path(order.token).exists():
+        if not Path(setup.token).exists():
             raise FileNotFoundError(errno.ENOENT, "the driver's files are missing")
         output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     except OSError as error:
-        raise unwritable(log.parent, order.place.address, error.strerror or str(error)) from error
+        raise unwritable_error(log.parent, setup.place.address, error.strerror or str(error)) from error
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
     for descriptor in (1, 2):

@@ -22,7 +22,7 @@ def has_ray() -> bool:
     return importlib.util.find_spec("ray") is not None
 
 
-def need_ray(what: str) -> None:
+def require_ray(what: str) -> None:
     """Raise ConfigError unless Ray is installed."""
     if not has_ray():
         raise ConfigError(f"{what} needs Ray, which is not installed here. Run `{INSTALL}`")
@@ -30,16 +30,16 @@ def need_ray(what: str) -> None:
 
 def check_use(settings: RaySettings, groups: Sequence[WorkerGroupSpec]) -> None:
     """Check that a run's groups can start. Raises ConfigError: they cannot."""
-    need_ray("the launcher 'ray'")
-    from slime_launcher_ray.cluster import Node, Room, address_of, head_at
+    require_ray("the launcher 'ray'")
+    from slime_launcher_ray.cluster import ClusterResources, Node, address_of, resolve_head
     from slime_launcher_ray.placement import check_room, resources
 
     _check_environment(settings.runtime_env)
     if (address := address_of(settings)) is not None:
-        head_at(address)
+        resolve_head(address)
         return
-    has = {"CPU": float(own_cores()), "GPU": float(gpus_here(settings)), "memory": float(_memory())}
-    room = Room("a Ray cluster on this machine", [Node("", "127.0.0.1", has)], shares_cores=True)
+    has = {"CPU": float(own_cores()), "GPU": float(gpus_here(settings)), "memory": float(_memory_bytes())}
+    room = ClusterResources("a Ray cluster on this machine", [Node("", "127.0.0.1", has)], shares_cores=True)
     held: dict[str, dict[str, float]] = {}
     for use in groups:
         if use.colocate_with is None and use.size:
@@ -48,19 +48,19 @@ def check_use(settings: RaySettings, groups: Sequence[WorkerGroupSpec]) -> None:
             held[use.name] = {name: amount * use.size for name, amount in each.items()}
 
 
-def _check_environment(given: Mapping[str, JsonValue]) -> None:
+def _check_environment(runtime_env: Mapping[str, JsonValue]) -> None:
     """Check the keys of a runtime environment, since Ray ignores unknown ones."""
     from ray.runtime_env import RuntimeEnv
 
     known = RuntimeEnv.known_fields
-    for key in given:
+    for key in runtime_env:
         if key not in known:
             raise ConfigError(
                 f"[launcher.ray] runtime_env has an unknown key {key!r}.{did_you_mean(key, known)} Ray accepts: "
                 f"{', '.join(sorted(each for each in known if not each.startswith('_')))}"
             )
     try:
-        RuntimeEnv(**given)
+        RuntimeEnv(**runtime_env)
     except (TypeError, ValueError) as error:
         raise ConfigError(f"[launcher.ray] runtime_env: {error}") from error
 
@@ -78,6 +78,6 @@ def gpus_here(settings: RaySettings) -> int:
     return int(found) if visible is None else min(int(found), len(visible))
 
 
-def _memory() -> int:
+def _memory_bytes() -> int:
     """Bytes of main memory; Ray counts at most this many."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

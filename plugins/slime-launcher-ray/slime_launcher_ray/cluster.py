@@ -26,14 +26,14 @@ from dataclasses import dataclass
 import ray
 
 from slime_core.errors import ConfigError
-from slime_launcher_ray.own import ENVIRONMENT, Head
+from slime_launcher_ray.head_process import ENVIRONMENT, Head
 from slime_launcher_ray.settings import RaySettings
 
 ANSWER_S = 5.0
 """Seconds within which a head must answer."""
-LOOK_S = 2.0
+CHECK_S = 2.0
 """Seconds between two checks of the head."""
-LOOKS = 3
+FAILED_CHECKS = 3
 """Failed checks in a row before a cluster counts as lost."""
 LOST_S = 30.0
 """Seconds without an answer before a cluster counts as lost."""
@@ -55,7 +55,7 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class ClusterResources:
     """Total resources of a cluster: a description, its nodes by address, and whether workers share cores."""
 
     where: str
@@ -69,7 +69,7 @@ class Cluster:
 
     address: str
     """HOST:PORT of the head."""
-    asked: str | None
+    requested: str | None
     """The address in the settings."""
     head: Head | None = None
     """The process that owns the cluster; None if the cluster was already running."""
@@ -92,30 +92,30 @@ class Cluster:
         ]
         return sorted(found, key=lambda node: (node.address, node.identity))
 
-    def room(self) -> Room:
+    def resources(self) -> ClusterResources:
         """Nodes and their resources, for `check_room`."""
-        return Room(f"the Ray cluster at {self.address}", self.nodes(), self.is_own)
+        return ClusterResources(f"the Ray cluster at {self.address}", self.nodes(), self.is_own)
 
-    def serves(self, asked: str | None) -> bool:
+    def serves(self, requested: str | None) -> bool:
         """Whether this is the cluster of an address; None: a local cluster."""
-        if asked == self.asked:
+        if requested == self.requested:
             return True
-        if asked in (None, "auto"):
-            return self.is_own == (asked is None) or not self.owns_connection
-        return _numbers(str(asked)) == _numbers(self.address)
+        if requested in (None, "auto"):
+            return self.is_own == (requested is None) or not self.owns_connection
+        return _numeric_address(str(requested)) == _numeric_address(self.address)
 
-    async def lost(self) -> str:
+    async def wait_lost(self) -> str:
         """Wait until the head is lost; returns the reason."""
-        in_vain, heard = 0, time.monotonic()
+        failures, last_answer = 0, time.monotonic()
         while True:
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(CHECK_S)
             if self.head is not None and self.head.process.poll() is not None:
                 return f"the Ray cluster on this machine has ended: its head process {self.head.process.pid} is gone"
-            if await asyncio.to_thread(answers, self.address):
-                in_vain, heard = 0, time.monotonic()
+            if await asyncio.to_thread(head_answers, self.address):
+                failures, last_answer = 0, time.monotonic()
             else:
-                in_vain += 1
-            if in_vain >= LOOKS and (silence := time.monotonic() - heard) > LOST_S:
+                failures += 1
+            if failures >= FAILED_CHECKS and (silence := time.monotonic() - last_answer) > LOST_S:
                 return f"the head of the Ray cluster at {self.address} has not answered for {silence:.0f} s"
 
     async def leave(self) -> None:
@@ -123,7 +123,7 @@ class Cluster:
         await asyncio.to_thread(_leave, self)
 
 
-_turn = threading.Lock()
+_lock = threading.Lock()
 _token = secrets.token_hex(32)
 """Access token of this process's local clusters. Ray's default is one token file in the home directory."""
 _current: Cluster | None = None
@@ -138,7 +138,7 @@ async def join(settings: RaySettings) -> Cluster:
     """
     cluster = await asyncio.to_thread(_join, settings)
     if threading.current_thread() is threading.main_thread():
-        _take_signals_back()
+        _restore_signal_handlers()
     return cluster
 
 
@@ -147,7 +147,7 @@ def address_of(settings: RaySettings) -> str | None:
     return settings.address or os.environ.get("RAY_ADDRESS") or None
 
 
-def head_at(address: str) -> str:
+def resolve_head(address: str) -> str:
     """HOST:PORT of a head that answers.
 
     `auto` means the last head that `ray start` started on this node. Ray's own `auto` falls back to any cluster of the
@@ -163,12 +163,12 @@ def head_at(address: str) -> str:
         if not where:
             raise ConfigError(f"`auto` ({named}) finds no Ray cluster: none was started on this node. {advice}")
         named = f"the cluster that `ray start` last started on this node; `auto` is {named}"
-    if not answers(where):
+    if not head_answers(where):
         raise ConfigError(f"no Ray cluster answers at {where} ({named}). {advice}")
     return where
 
 
-def answers(address: str) -> bool:
+def head_answers(address: str) -> bool:
     """Whether a gRPC server such as a head answers at an address. False: another server, or a server that hangs."""
     host, _, port = address.rpartition(":")
     try:
@@ -184,11 +184,11 @@ def answers(address: str) -> bool:
 
 def _join(settings: RaySettings) -> Cluster:
     global _current  # Ray has one connection per process
-    asked = address_of(settings)
-    with _turn:
-        cluster = _current or _connected(settings, asked)
-        if not cluster.serves(asked):
-            wanted = f"the Ray cluster at {asked}" if asked else "a local Ray cluster (no address is set)"
+    requested = address_of(settings)
+    with _lock:
+        cluster = _current or _connect(settings, requested)
+        if not cluster.serves(requested):
+            wanted = f"the Ray cluster at {requested}" if requested else "a local Ray cluster (no address is set)"
             raise ConfigError(
                 f"[launcher.ray] needs {wanted}, but this process is connected to the Ray cluster at "
                 f"{cluster.address}. A process can connect to only one cluster. Use the same address in both "
@@ -201,7 +201,7 @@ def _join(settings: RaySettings) -> Cluster:
 
 def _leave(cluster: Cluster) -> None:
     global _current
-    with _turn:
+    with _lock:
         cluster.users -= 1
         if cluster.users:
             return
@@ -218,23 +218,23 @@ def _leave(cluster: Cluster) -> None:
             cluster.head.close()
 
 
-def _connected(settings: RaySettings, asked: str | None) -> Cluster:
-    _silence()
+def _connect(settings: RaySettings, requested: str | None) -> Cluster:
+    _silence_ray()
     if ray.is_initialized():  # by the program that runs slime
         return Cluster(str(ray.get_runtime_context().gcs_address), None, owns_connection=False)
-    if asked:
-        _init(head_at(asked))
-        return Cluster(str(ray.get_runtime_context().gcs_address), asked)
+    if requested:
+        _init(resolve_head(requested))
+        return Cluster(str(ray.get_runtime_context().gcs_address), requested)
     if "RAY_AUTH_MODE" not in os.environ:
         os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=_token)
         importlib.import_module("ray._raylet").Config.initialize("")  # Ray read the mode at its import
-    own = Head(settings)
+    head = Head(settings)
     try:
-        _init(own.started())
+        _init(head.wait_started())
     except BaseException:
-        own.close()
+        head.close()
         raise
-    return Cluster(str(ray.get_runtime_context().gcs_address), None, own)
+    return Cluster(str(ray.get_runtime_context().gcs_address), None, head)
 
 
 def _init(address: str) -> None:
@@ -257,7 +257,7 @@ def _init(address: str) -> None:
         ) from error
 
 
-def _take_signals_back() -> None:
+def _restore_signal_handlers() -> None:
     """Restore the signal handlers, since Ray's own handler prints a stack at SIGTERM."""
     for number in (signal.SIGTERM, signal.SIGINT):
         if (handler := signal.getsignal(number)) is not None:
@@ -265,7 +265,7 @@ def _take_signals_back() -> None:
             signal.siginterrupt(number, False)
 
 
-def _silence() -> None:
+def _silence_ray() -> None:
     """Silence Ray's output about dead processes, which its options do not silence. A run reports them itself."""
     os.environ.update({name: value for name, value in ENVIRONMENT.items() if name not in os.environ})
     logging.getLogger("ray").setLevel(logging.ERROR)
@@ -274,7 +274,7 @@ def _silence() -> None:
         setattr(module, "print_to_stdstream", lambda *arguments, **named: None)  # noqa: B010  # a private name of Ray
 
 
-def _numbers(address: str) -> tuple[str, str]:
+def _numeric_address(address: str) -> tuple[str, str]:
     host, _, port = address.rpartition(":")
     with contextlib.suppress(OSError):
         host = socket.gethostbyname(host)

@@ -17,7 +17,7 @@ from slime_core.roles import CheckSpec, Finding, Health
 from slime_launcher_ray.checks import INSTALL, has_ray
 
 if TYPE_CHECKING:
-    from slime_launcher_ray.survey import Said
+    from slime_launcher_ray.survey import NodeReport
 
 ADDRESS = "RAY_ADDRESS"
 HEAD_PORT, JOBS_PORT = 6379, 8265
@@ -47,40 +47,40 @@ def versions() -> Finding:
         here = f"Ray {metadata.version('ray')}, Python {platform.python_version()}"
         return Finding(Health.OK, f"{here} here; no cluster checked (set {ADDRESS}=HOST:PORT or auto)")
 
-    def judged(nodes: "list[Said]") -> Finding:
-        told = {each.address: _versions(each) for each in nodes}
-        if len(set(told.values())) > 1 or any("without" in each for each in told.values()):
-            listed = "; ".join(f"{address}: {each}" for address, each in told.items())
+    def judge(nodes: "list[NodeReport]") -> Finding:
+        by_node = {each.address: _versions(each) for each in nodes}
+        if len(set(by_node.values())) > 1 or any("without" in each for each in by_node.values()):
+            listed = "; ".join(f"{address}: {each}" for address, each in by_node.items())
             return Finding(Health.ERROR, listed, "install the same versions on all nodes, or use one image for all")
-        return Finding(Health.OK, f"{_nodes(nodes)}: {next(iter(told.values()))}")
+        return Finding(Health.OK, f"{_nodes(nodes)}: {next(iter(by_node.values()))}")
 
-    return _of_nodes(judged)
+    return _check_nodes(judge)
 
 
 def gpus() -> Finding:
     """Compares the GPUs that Ray counts with the devices of each node."""
 
-    def judged(nodes: "list[Said]") -> Finding:
+    def judge(nodes: "list[NodeReport]") -> Finding:
         listed = ", ".join(f"{each.address} {each.counted_gpus:g}" for each in nodes)
-        if less := [each for each in nodes if each.counted_gpus < each.devices]:
-            found = ", ".join(f"{each.address} has {each.devices}, Ray counts {each.counted_gpus:g}" for each in less)
+        if short := [each for each in nodes if each.counted_gpus < each.devices]:
+            found = ", ".join(f"{each.address} has {each.devices}, Ray counts {each.counted_gpus:g}" for each in short)
             return Finding(Health.WARNING, found, "start those nodes without CUDA_VISIBLE_DEVICES, or with --num-gpus")
         return Finding(Health.OK, f"GPUs by node: {listed}")
 
-    return _of_nodes(judged)
+    return _check_nodes(judge)
 
 
 def clocks() -> Finding:
     """Compares the nodes' clocks with this machine's."""
 
-    def judged(nodes: "list[Said]") -> Finding:
+    def judge(nodes: "list[NodeReport]") -> Finding:
         worst = max(nodes, key=lambda each: abs(each.skew_s))
-        text = f"{_nodes(nodes)}; largest difference: {worst.address}, {worst.skew_s:+.3f} s (± {worst.sure_s:.3f} s)"
-        if abs(worst.skew_s) - worst.sure_s > MOST_SKEW_S:
+        text = f"{_nodes(nodes)}; worst: {worst.address}, {worst.skew_s:+.3f} s off (± {worst.skew_error_s:.3f} s)"
+        if abs(worst.skew_s) - worst.skew_error_s > MOST_SKEW_S:
             return Finding(Health.WARNING, text, "synchronize all clocks with one time server: chronyc makestep")
         return Finding(Health.OK, text)
 
-    return _of_nodes(judged)
+    return _check_nodes(judge)
 
 
 def ports() -> Finding:
@@ -101,31 +101,31 @@ def ports() -> Finding:
 def run_folder() -> Finding:
     """Checks whether each node sees and can write to the folder of runs."""
 
-    def judged(nodes: "list[Said]") -> Finding:
-        blind = [f"{each.address} does not see it" for each in nodes if not each.sees_folder]
-        barred = [f"{each.address} cannot write to it ({each.writes_folder})" for each in nodes if each.writes_folder]
-        if blind or barred:
-            text = f"{Path('runs').absolute()}: {', '.join(blind + barred)}"
+    def judge(nodes: "list[NodeReport]") -> Finding:
+        unseen = [f"{each.address} does not see it" for each in nodes if not each.sees_folder]
+        refused = [f"{each.address} cannot write to it ({each.writes_folder})" for each in nodes if each.writes_folder]
+        if unseen or refused:
+            text = f"{Path('runs').absolute()}: {', '.join(unseen + refused)}"
             return Finding(Health.ERROR, text, "use a folder that all nodes share under one path: --save PATH")
         return Finding(Health.OK, f"{_nodes(nodes)} share and can write to {Path('runs').absolute()}")
 
-    return _of_nodes(judged)
+    return _check_nodes(judge)
 
 
 def object_store() -> Finding:
     """Checks how much of /dev/shm is free on each node."""
 
-    def judged(nodes: "list[Said]") -> Finding:
+    def judge(nodes: "list[NodeReport]") -> Finding:
         least = min(nodes, key=lambda each: each.free_shm)
         text = f"{least.address} has {least.free_shm / 2**30:.1f} GiB free in /dev/shm, the least of {_nodes(nodes)}"
         if least.free_shm < min(LEAST_SHM, least.store):
             return Finding(Health.WARNING, text, "delete old files there, or start its container with --shm-size=8g")
         return Finding(Health.OK, text)
 
-    return _of_nodes(judged)
+    return _check_nodes(judge)
 
 
-def _of_nodes(judged: "Callable[[list[Said]], Finding]") -> Finding:
+def _check_nodes(judge: "Callable[[list[NodeReport]], Finding]") -> Finding:
     if not has_ray():
         return NO_RAY
     if not (address := _address()):
@@ -134,7 +134,7 @@ def _of_nodes(judged: "Callable[[list[Said]], Finding]") -> Finding:
     from slime_launcher_ray.survey import survey
 
     try:
-        return judged(survey(address, Path("runs")))
+        return judge(survey(address, Path("runs")))
     except SlimeError as error:
         return Finding(Health.ERROR, str(error), f"correct {ADDRESS}, or start the cluster")
 
@@ -143,12 +143,12 @@ def _address() -> str:
     return os.environ.get(ADDRESS, "")
 
 
-def _versions(said: "Said") -> str:
-    packages = [f"{name} {version}" if version else f"without {name}" for name, version in said.packages.items()]
-    return ", ".join([f"Ray {said.ray}", f"Python {said.python}", *packages])
+def _versions(report: "NodeReport") -> str:
+    packages = [f"{name} {version}" if version else f"without {name}" for name, version in report.packages.items()]
+    return ", ".join([f"Ray {report.ray}", f"Python {report.python}", *packages])
 
 
-def _nodes(nodes: "list[Said]") -> str:
+def _nodes(nodes: "list[NodeReport]") -> str:
     return f"{len(nodes)} node{'s' * (len(nodes) != 1)}"
 
 

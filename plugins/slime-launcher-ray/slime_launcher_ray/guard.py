@@ -17,11 +17,11 @@ from pathlib import Path
 
 END_S = 5.0
 """Seconds within which killed processes must be gone."""
-LOOK_S = 0.02
+CHECK_S = 0.02
 """Seconds between two checks."""
 
 
-def marked(mark: str) -> list[int]:
+def marked_processes(mark: str) -> list[int]:
     """Ids of running processes that carry a mark, except this process."""
     wanted, found = mark.encode(), []
     for each in Path("/proc").iterdir() if Path("/proc").is_dir() else ():
@@ -33,14 +33,14 @@ def marked(mark: str) -> list[int]:
     return found
 
 
-def end_marked(mark: str) -> list[int]:
+def kill_marked(mark: str) -> list[int]:
     """Kill all marked processes and the children that they start meanwhile; returns the ids of survivors."""
     end = time.monotonic() + END_S
-    while (left := marked(mark)) and time.monotonic() < end:
+    while (left := marked_processes(mark)) and time.monotonic() < end:
         for pid in left:
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
-        time.sleep(LOOK_S)
+        time.sleep(CHECK_S)
     return left
 
 
@@ -49,21 +49,21 @@ def remove(folder: str) -> None:
     end = time.monotonic() + END_S
     while Path(folder).exists() and time.monotonic() < end:
         shutil.rmtree(folder, ignore_errors=True)
-        time.sleep(LOOK_S)
+        time.sleep(CHECK_S)
 
 
 def main() -> None:
     """Detach from the parent, wait for the watched process, and kill what it left running."""
     pid = int(sys.argv[1])
-    watched, leads = os.pidfd_open(pid), os.getpgid(pid) == pid
+    watched, is_leader = os.pidfd_open(pid), os.getpgid(pid) == pid
     if os.fork():
         os._exit(0)
     os.setsid()
     select.select([watched], [], [])
-    if leads:  # a process group outlives its leader; the kernel does not reuse its id until then
+    if is_leader:  # a process group outlives its leader; the kernel does not reuse its id until then
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(pid, signal.SIGKILL)
-    end_marked(sys.argv[2])
+    kill_marked(sys.argv[2])
 
 
 if __name__ == "__main__":

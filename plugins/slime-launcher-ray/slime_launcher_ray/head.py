@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import cast
 
-from slime_launcher_ray.guard import end_marked, remove
+from slime_launcher_ray.guard import kill_marked, remove
 
 MARK = "SLIME_RAY_CLUSTER"
 """Environment variable that marks all processes of a local cluster."""
@@ -23,11 +23,11 @@ MARK = "SLIME_RAY_CLUSTER"
 
 def main() -> None:
     """Start the cluster, print its address, and wait until the driver or the cluster ends."""
-    asked = json.loads(sys.argv[1])
-    driver = os.pidfd_open(int(asked["driver"]))
+    options = json.loads(sys.argv[1])
+    driver = os.pidfd_open(int(options["driver"]))
     failed = False
     try:
-        address = _start(asked)
+        address = _start(options)
         sys.stdout.write(f"{json.dumps({'address': address})}\n")
         sys.stdout.flush()
         select.select([sys.stdin, driver, *_servers()], [], [])
@@ -35,26 +35,26 @@ def main() -> None:
         failed = True
         sys.stderr.write(f"{type(error).__name__}: {error}\n")
     finally:
-        end_marked(f"{MARK}={asked['mark']}")
+        kill_marked(f"{MARK}={options['mark']}")
         if not failed or select.select([driver], [], [], 0)[0]:  # else the driver reads the logs there and removes it
-            remove(str(asked["folder"]))
+            remove(str(options["folder"]))
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(int(failed))  # Ray's exit handlers would wait for the processes just killed
 
 
-def _start(asked: dict[str, object]) -> str:
+def _start(options: dict[str, object]) -> str:
     import ray
 
     logging.getLogger("ray").setLevel(logging.ERROR)
-    memory = cast(int | None, asked["object_store_mb"])
+    memory = cast(int | None, options["object_store_mb"])
     ray.init(
-        num_gpus=cast(int | None, asked["num_gpus"]),
+        num_gpus=cast(int | None, options["num_gpus"]),
         object_store_memory=memory * 2**20 if memory is not None else None,
-        include_dashboard=bool(asked["dashboard"]),
+        include_dashboard=bool(options["dashboard"]),
         log_to_driver=False,
         logging_level=logging.ERROR,
-        _temp_dir=str(asked["folder"]),
+        _temp_dir=str(options["folder"]),
     )
     return str(ray.get_runtime_context().gcs_address)
 

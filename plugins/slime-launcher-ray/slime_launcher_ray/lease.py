@@ -3,7 +3,7 @@
 Example:
 
     lease = Lease(spec, resources(spec.needs, shared_cores=True))
-    await lease.take(cluster, timeout_s=300.0)          # waits while other runs use the resources, and logs it
+    await lease.acquire(cluster, timeout_s=300.0)          # waits while other runs use the resources, and logs it
     lease.slots                                         # one for each worker
 """
 
@@ -21,13 +21,13 @@ from ray.util.placement_group import PlacementGroup, placement_group, remove_pla
 from slime_core.errors import ConfigError
 from slime_core.roles import WorkerGroupSpec
 from slime_launcher_ray.cluster import Cluster
-from slime_launcher_ray.placement import amount_of, bundles, is_counted
+from slime_launcher_ray.placement import bundles, format_amount, is_requestable
 
-LOOK_S = 1.0
+CHECK_S = 1.0
 """Seconds between two checks for room."""
 LEAVE_S = 5.0
 """Seconds to wait until the placement group is freed."""
-TOLD_S = 5.0
+FIRST_LOG_S = 5.0
 """Seconds of waiting before the first log line; each next line comes after twice as long. Ray itself takes 1 to 2 s."""
 
 log = logging.getLogger(__name__)
@@ -49,10 +49,10 @@ class Lease:
     """Resources reserved for a group and for colocated groups; freed when the last worker ends."""
 
     def __init__(self, spec: WorkerGroupSpec, each: Mapping[str, float]) -> None:
-        """Plan the bundles; `take` reserves them."""
+        """Plan the bundles; `acquire` reserves them."""
         self.name = spec.name
-        self.takes = {name: amount * spec.size for name, amount in each.items()}
-        self._bundles, self._dealt, self._strategy = bundles(spec, each)
+        self.resources = {name: amount * spec.size for name, amount in each.items()}
+        self._bundles, self._indexes, self._strategy = bundles(spec, each)
         self._each = each
         self._users = 0
         self._group: PlacementGroup | None = None
@@ -68,17 +68,17 @@ class Lease:
     @property
     def slots(self) -> list[Slot]:
         """One slot for each worker of the group."""
-        return [Slot(bundle, self._each) for bundle in self._dealt]
+        return [Slot(bundle, self._each) for bundle in self._indexes]
 
-    async def take(self, cluster: Cluster, timeout_s: float) -> None:
+    async def acquire(self, cluster: Cluster, timeout_s: float) -> None:
         """Reserve the resources. Raises ConfigError: they were not free in time; lists the free resources."""
         title = f"slime {self.name} {os.getpid()} {uuid.uuid4().hex[:8]}"  # names must be unique
         group: PlacementGroup = await asyncio.to_thread(placement_group, self._bundles, self._strategy, title)
         self._group = group
         loop = asyncio.get_running_loop()
-        began, next_s = loop.time(), TOLD_S
+        began, next_s = loop.time(), FIRST_LOG_S
         try:
-            while not await asyncio.to_thread(group.wait, LOOK_S):
+            while not await asyncio.to_thread(group.wait, CHECK_S):
                 waited = loop.time() - began
                 if waited > timeout_s:
                     raise ConfigError(
@@ -96,8 +96,8 @@ class Lease:
 
     def _missing(self, cluster: Cluster) -> str:
         free = ray.available_resources()
-        listed = ", ".join(amount_of(name, each) for name, each in sorted(free.items()) if is_counted(name))
-        bundle = ", ".join(amount_of(name, each) for name, each in self._bundles[0].items())
+        listed = ", ".join(format_amount(name, each) for name, each in sorted(free.items()) if is_requestable(name))
+        bundle = ", ".join(format_amount(name, each) for name, each in self._bundles[0].items())
         return (
             f"it needs {len(self._bundles)} times {bundle} ({self._strategy}); the cluster at {cluster.address} "
             f"({len(cluster.nodes())} nodes) has {listed or 'nothing'} free"

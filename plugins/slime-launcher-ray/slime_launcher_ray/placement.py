@@ -15,7 +15,7 @@ from slime_core.errors import ConfigError
 from slime_core.processes import own_cores
 from slime_core.roles import Needs, Place, WorkerGroupSpec
 from slime_launcher_ray.actor import Site
-from slime_launcher_ray.cluster import Node, Room
+from slime_launcher_ray.cluster import ClusterResources, Node
 
 SHARED_CORE = 0.001
 """Ray CPUs per core on a local cluster, where workers share cores as with the local launcher."""
@@ -35,14 +35,14 @@ def bundles(spec: WorkerGroupSpec, each: Mapping[str, float]) -> tuple[list[dict
     """Bundles, the index of each worker's bundle, and Ray's placement strategy."""
     if spec.per_node is not None:
         nodes = math.ceil(spec.size / spec.per_node)
-        dealt = [worker // spec.per_node for worker in range(spec.size)]
-        sizes = [dealt.count(node) for node in range(nodes)]
-        return [{name: amount * size for name, amount in each.items()} for size in sizes], dealt, "STRICT_SPREAD"
+        indexes = [worker // spec.per_node for worker in range(spec.size)]
+        sizes = [indexes.count(node) for node in range(nodes)]
+        return [{name: amount * size for name, amount in each.items()} for size in sizes], indexes, "STRICT_SPREAD"
     return [dict(each) for _ in range(spec.size)], list(range(spec.size)), "PACK"
 
 
 def check_room(
-    spec: WorkerGroupSpec, room: Room, each: Mapping[str, float], held: Mapping[str, Mapping[str, float]]
+    spec: WorkerGroupSpec, room: ClusterResources, each: Mapping[str, float], held: Mapping[str, Mapping[str, float]]
 ) -> None:
     """Check that a cluster without other runs has room for a group.
 
@@ -55,35 +55,35 @@ def check_room(
     Raises:
         ConfigError: the cluster is too small.
     """
-    why = _too_much(spec, room, each)
+    why = _shortage(spec, room, each)
     for name, amount in each.items():
         taken = sum(group.get(name, 0.0) for group in held.values())
         total = sum(node.resources.get(name, 0.0) for node in room.nodes)
         if not why and amount * spec.size > total - taken + SLACK:
-            taken_by = f", and {', '.join(held)} uses {amount_of(name, taken)}" if taken else ""
+            taken_by = f", and {', '.join(held)} uses {format_amount(name, taken)}" if taken else ""
             declared = "; `ray start --num-cpus=N` sets a node's number" if name == "CPU" else ""
-            why = f"the total is {amount_of(name, total)}{taken_by}{declared}"
+            why = f"the total is {format_amount(name, total)}{taken_by}{declared}"
     if why:
         workers = f"{spec.size} workers, each with {spec.needs}" if spec.size > 1 else str(spec.needs)
         raise ConfigError(
-            f"group {spec.name!r} needs {workers}. {room.where[0].upper()}{room.where[1:]} has {told(room)}: {why}. "
-            "Request less, or choose a larger cluster with [launcher.ray] address"
+            f"group {spec.name!r} needs {workers}. {room.where[0].upper()}{room.where[1:]} has {describe(room)}: {why}"
+            ". Request less, or choose a larger cluster with [launcher.ray] address"
         )
 
 
-def told(room: Room) -> str:
+def describe(room: ClusterResources) -> str:
     """A cluster's resources, in words."""
     nodes = room.nodes
-    names = sorted({name for node in nodes for name in node.resources if is_counted(name)})
+    names = sorted({name for node in nodes for name in node.resources if is_requestable(name)})
     sums = {name: sum(node.resources.get(name, 0.0) for node in nodes) for name in names}
     if room.shares_cores:
         sums["CPU"] = float(own_cores())
     sums.setdefault("GPU", 0.0)
-    listed = ", ".join(amount_of(name, amount) for name, amount in sums.items())
+    listed = ", ".join(format_amount(name, amount) for name, amount in sums.items())
     return f"{len(nodes)} node{'' if len(nodes) == 1 else 's'} with {listed}"
 
 
-def ordered(sites: Sequence[Site]) -> list[int]:
+def rank_order(sites: Sequence[Site]) -> list[int]:
     """Indexes of actors in the order of their ranks."""
 
     def key(position: int) -> tuple[object, ...]:
@@ -117,7 +117,7 @@ def places(sites: Sequence[Site]) -> list[Place]:
     return found
 
 
-def _too_much(spec: WorkerGroupSpec, room: Room, each: Mapping[str, float]) -> str:
+def _shortage(spec: WorkerGroupSpec, room: ClusterResources, each: Mapping[str, float]) -> str:
     nodes = room.nodes
     if room.shares_cores and spec.needs.cpus > own_cores():
         return f"one worker needs {spec.needs.cpus:g} cores, and this machine has {own_cores()}"
@@ -125,7 +125,7 @@ def _too_much(spec: WorkerGroupSpec, room: Room, each: Mapping[str, float]) -> s
         most = max((node.resources.get(name, 0.0) for node in nodes), default=0.0)
         if amount > most + SLACK:
             none = "it has no GPU" if name == "GPU" else f"it has no resource named {name}"
-            return f"no node has {amount_of(name, amount)}" if most else none
+            return f"no node has {format_amount(name, amount)}" if most else none
     if spec.per_node is not None:
         fitting = [node for node in nodes if _fits(each, node, min(spec.per_node, spec.size))]
         wanted = math.ceil(spec.size / spec.per_node)
@@ -138,14 +138,14 @@ def _fits(each: Mapping[str, float], node: Node, workers: int) -> bool:
     return all(amount * workers <= node.resources.get(name, 0.0) + SLACK for name, amount in each.items())
 
 
-def is_counted(name: str) -> bool:
+def is_requestable(name: str) -> bool:
     """Whether a resource is one that users request, not one of Ray's internal resources."""
     return (
         not name.startswith(("node:", "object_store_memory", "accelerator_type:", "bundle_")) and "_group_" not in name
     )
 
 
-def amount_of(name: str, amount: float) -> str:
+def format_amount(name: str, amount: float) -> str:
     """An amount of a resource in words: "2 GPUs"."""
     match name:
         case "CPU":

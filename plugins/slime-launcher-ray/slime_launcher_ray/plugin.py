@@ -27,9 +27,9 @@ def slime_checks() -> Iterable[CheckSpec]:
 
 
 def _launcher(settings: RaySettings, setup: LauncherSetup) -> Launcher:
-    from slime_launcher_ray.checks import need_ray
+    from slime_launcher_ray.checks import require_ray
 
-    need_ray("the launcher 'ray'")
+    require_ray("the launcher 'ray'")
     from slime_launcher_ray.launcher import RayLauncher
 
     return RayLauncher(settings, setup)

@@ -28,13 +28,13 @@ from slime_launcher_ray.settings import RaySettings
 
 ANSWER_S = 12.0
 """Seconds within which all nodes must answer; a check of `slime doctor` has 20 s."""
-LOOKS = 5
+CLOCK_QUERIES = 5
 """Clock queries per node; the fastest one counts."""
 PACKAGES = ("slime-core", "slime-launcher-ray")
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class NodeReport:
     """Report of one node."""
 
     address: str
@@ -47,8 +47,8 @@ class Said:
     devices: int
     """Number of GPU device files."""
     skew_s: float
-    """Seconds that its clock is ahead of this machine's, within `sure_s`."""
-    sure_s: float
+    """Seconds that its clock is ahead of this machine's, within `skew_error_s`."""
+    skew_error_s: float
     sees_folder: bool
     """Whether it sees a file that this machine has just written to the folder of runs."""
     writes_folder: str
@@ -59,8 +59,8 @@ class Said:
     """Size of its object store in bytes."""
 
 
-class _Looker:
-    def look(self, folder: str, token: str) -> dict[str, object]:
+class _NodeProbe:
+    def report(self, folder: str, token: str) -> dict[str, object]:
         packages = {}
         for name in PACKAGES:
             try:
@@ -90,7 +90,7 @@ class _Looker:
 
 
 @functools.cache
-def survey(address: str, folder: Path) -> list[Said]:
+def survey(address: str, folder: Path) -> list[NodeReport]:
     """Reports of the nodes, sorted by address.
 
     Args:
@@ -101,51 +101,51 @@ def survey(address: str, folder: Path) -> list[Said]:
         SlimeError: the cluster cannot be joined.
         ray.exceptions.RayError: a node does not answer in time.
     """
-    return asyncio.run(_surveyed(address, folder))
+    return asyncio.run(_survey(address, folder))
 
 
-async def _surveyed(address: str, folder: Path) -> list[Said]:
+async def _survey(address: str, folder: Path) -> list[NodeReport]:
     cluster = await join(RaySettings(address=address))
     try:
-        return await asyncio.to_thread(_asked, cluster, folder)
+        return await asyncio.to_thread(_collect, cluster, folder)
     finally:
         await cluster.leave()
 
 
-def _asked(cluster: Cluster, folder: Path) -> list[Said]:
+def _collect(cluster: Cluster, folder: Path) -> list[NodeReport]:
     shared = next(each for each in (folder.absolute(), *folder.absolute().parents) if each.is_dir())
     token = f".slime-doctor-{uuid.uuid4().hex[:12]}"
     (shared / token).touch()
     ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
     try:
         nodes = cluster.nodes()
-        remote = ray.remote(_Looker)
-        lookers = [
+        remote = ray.remote(_NodeProbe)
+        probes = [
             remote.options(
                 num_cpus=0, scheduling_strategy=NodeAffinitySchedulingStrategy(node.identity, soft=False)
             ).remote()
             for node in nodes
         ]
-        seen = ray.get([each.look.remote(str(shared), token) for each in lookers], timeout=ANSWER_S)
-        return [_said(node, looker, what) for node, looker, what in zip(nodes, lookers, seen, strict=True)]
+        reports = ray.get([each.report.remote(str(shared), token) for each in probes], timeout=ANSWER_S)
+        return [_node_report(node, probe, values) for node, probe, values in zip(nodes, probes, reports, strict=True)]
     finally:
         ray.cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
         (shared / token).unlink()
 
 
-def _said(node: Node, looker: "ray.actor.ActorHandle[_Looker]", what: dict[str, object]) -> Said:
+def _node_report(node: Node, probe: "ray.actor.ActorHandle[_NodeProbe]", values: dict[str, object]) -> NodeReport:
     answers: list[tuple[float, float]] = []
-    for _ in range(LOOKS):
+    for _ in range(CLOCK_QUERIES):
         before = time.time()
-        there: float = ray.get(looker.now.remote(), timeout=ANSWER_S)
+        there: float = ray.get(probe.now.remote(), timeout=ANSWER_S)
         after = time.time()
         answers.append(((after - before) / 2, there - (before + after) / 2))
-    sure, skew = min(answers)
-    return Said(
+    error, skew = min(answers)
+    return NodeReport(
         address=node.address,
         counted_gpus=node.resources.get("GPU", 0.0),
         skew_s=skew,
-        sure_s=sure,
+        skew_error_s=error,
         store=node.resources.get("object_store_memory", 0.0),
-        **what,  # type: ignore[arg-type]
+        **values,  # type: ignore[arg-type]
     )

@@ -13,7 +13,7 @@ from ray.exceptions import NodeDiedError, OutOfMemoryError, RayActorError, RayEr
 from slime_core.errors import WorkerError
 from slime_core.processes import GroupWorker, Reply
 from slime_core.roles import Place
-from slime_launcher_ray.actor import Actor, Order, Site
+from slime_launcher_ray.actor import Actor, Site, WorkerSetup
 
 ENDS = (RayActorError, OutOfMemoryError, NodeDiedError)
 """Ray's errors for a call to an actor whose process is gone."""
@@ -28,9 +28,9 @@ class RayWorker(GroupWorker):
         actor: "ray.actor.ActorHandle[Actor]",
         site: Site,
         bundle: int,
-        released: Callable[[], Awaitable[None]],
+        on_ended: Callable[[], Awaitable[None]],
     ) -> None:
-        """Wrap an actor whose location is known; `placed` sets its rank.
+        """Wrap an actor whose location is known; `assign` sets its rank.
 
         Args:
             name: the group's name.
@@ -41,18 +41,18 @@ class RayWorker(GroupWorker):
         """
         super().__init__(name, Place(0), Path())
         self.site, self.bundle = site, bundle
-        self._name, self._actor, self._released = name, actor, released
+        self._name, self._actor, self._on_ended = name, actor, on_ended
         self._ended = asyncio.Event()
-        self._how = ""
+        self._reason = ""
         self._waiting: asyncio.Future[object] | None = None
         self._busy = False
-        self._vigil = asyncio.create_task(self._watch())
+        self._watcher = asyncio.create_task(self._watch())
 
-    def placed(self, order: Order, spec: "ray.ObjectRef[object]") -> None:
+    def assign(self, setup: WorkerSetup, spec: "ray.ObjectRef[object]") -> None:
         """Set the actor's place in the group."""
-        self.place, self.log = order.place, Path(order.log)
-        self.title = f"{self._name} {order.place.rank}"
-        self._task: tuple[Order, ray.ObjectRef[object]] | None = (order, spec)
+        self.place, self.log = setup.place, Path(setup.log)
+        self.title = f"{self._name} {setup.place.rank}"
+        self._task: tuple[WorkerSetup, ray.ObjectRef[object]] | None = (setup, spec)
 
     @property
     def state(self) -> str:
@@ -64,14 +64,14 @@ class RayWorker(GroupWorker):
         """Whether the actor's process has ended."""
         return self._ended.is_set()
 
-    def lost(self, how: str) -> None:
+    def mark_lost(self, reason: str) -> None:
         """Mark the actor as ended because its cluster is lost, and end its process if it is still running."""
-        self._how = self._how or how
+        self._reason = self._reason or reason
         with suppress(RayError):
             self._actor.leave.remote()
         self._ended.set()
         if self._waiting is not None and not self._waiting.done():
-            self._waiting.set_exception(_Gone())
+            self._waiting.set_exception(_WorkerGone())
 
     async def stop(self) -> None:
         """End the process and its children, and wait until it is gone."""
@@ -84,22 +84,22 @@ class RayWorker(GroupWorker):
                 async with asyncio.timeout(self.DEATH_S):
                     await self._ended.wait()
         self._ended.set()
-        self._vigil.cancel()
+        self._watcher.cancel()
         async with self._turn:  # lets a waiting call raise its error first
             pass
-        await self._released()
+        await self._on_ended()
 
     async def _wait_ended(self) -> None:
         await self._ended.wait()
 
     def _describe_death(self) -> str:
-        return f"{self.title} on {self.site.address} died ({self._how})"
+        return f"{self.title} on {self.site.address} died ({self._reason})"
 
     async def _watch(self) -> None:
         try:
             await self._actor.live.remote()
         except (RayError, ValueError) as error:
-            self._how = self._how or how_it_died(error)
+            self._reason = self._reason or death_reason(error)
         self._ended.set()
 
     async def _exchange(self, what: str, call: tuple[str, tuple[object, ...]] | None) -> object:
@@ -115,11 +115,11 @@ class RayWorker(GroupWorker):
         )
         self._busy = True
         try:
-            reference = await self._handed_over(what, ask)
-            reply = await self._or_end(reference)
-        except (*ENDS, _Gone) as error:
+            reference = await self._submit(what, ask)
+            reply = await self._wait_result(reference)
+        except (*ENDS, _WorkerGone) as error:
             if isinstance(error, ENDS):
-                self._how = self._how or how_it_died(error)
+                self._reason = self._reason or death_reason(error)
             with suppress(TimeoutError):
                 async with asyncio.timeout(self.DEATH_S):
                     await self._ended.wait()
@@ -132,18 +132,18 @@ class RayWorker(GroupWorker):
         self._busy = False
         return self._value(what, reply) if isinstance(reply, Reply) else reply
 
-    async def _handed_over(self, what: str, ask: "Callable[[], ray.ObjectRef[object]]") -> "ray.ObjectRef[object]":
+    async def _submit(self, what: str, ask: "Callable[[], ray.ObjectRef[object]]") -> "ray.ObjectRef[object]":
         try:
             return await asyncio.to_thread(ask)
         except (TypeError, AttributeError) as error:
             self._busy = False
             raise WorkerError(f"{self.title}: an argument of {what} cannot be sent: {_line(error)}") from error
 
-    async def _or_end(self, reference: "ray.ObjectRef[object]") -> object:
+    async def _wait_result(self, reference: "ray.ObjectRef[object]") -> object:
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[object] = loop.create_future()
 
-        def told(future: asyncio.Future[object]) -> None:
+        def on_done(future: asyncio.Future[object]) -> None:
             if future.cancelled():
                 return
             error = future.exception()  # always retrieve it, else asyncio logs it
@@ -154,7 +154,7 @@ class RayWorker(GroupWorker):
             else:
                 answer.set_result(future.result())
 
-        reference.as_future().add_done_callback(told)
+        reference.as_future().add_done_callback(on_done)
         self._waiting = answer
         try:
             return await answer
@@ -162,15 +162,15 @@ class RayWorker(GroupWorker):
             self._waiting = None
 
 
-class _Gone(Exception):
+class _WorkerGone(Exception):
     """Raised in a waiting call when the worker has ended."""
 
 
-def how_it_died(error: BaseException) -> str:
+def death_reason(error: BaseException) -> str:
     """A phrase that says why an actor is gone."""
     text = " ".join(str(error).split())
-    said = text.partition("Some common causes")[0]  # what follows are guesses
-    if isinstance(error, OutOfMemoryError) or "OOM" in said or "memory usage" in said:
+    message = text.partition("Some common causes")[0]  # what follows are guesses
+    if isinstance(error, OutOfMemoryError) or "OOM" in message or "memory usage" in message:
         return "out of memory: Ray killed it because its node had too little memory left"
     if found := re.search(r"ModuleNotFoundError: (No module named '[^']+')", text):
         where = re.search(r"\bip=([\w.:]+)", text)
@@ -182,7 +182,7 @@ def how_it_died(error: BaseException) -> str:
         return f"exit code {found[1]}"
     if re.search(r"\bnode\b.*\b(died|dead|terminated|down)\b", text) and "worker process" not in text.split("exit")[0]:
         return "its node is gone"
-    if "connection error code" in said:
+    if "connection error code" in message:
         return "its process was killed without a message, possibly out of memory"
     if found := re.search(r"Worker exit detail: (.*?)(?:\. |$)", text):
         return found[1]

@@ -12,7 +12,7 @@ from slime_core.roles import Needs, WorkerGroupSpec
 from slime_launcher_ray import checks
 from slime_launcher_ray.checks import check_use
 from slime_launcher_ray.settings import RaySettings
-from slime_launcher_ray.worker import how_it_died
+from slime_launcher_ray.worker import death_reason
 from tests.tables import table
 
 
@@ -88,8 +88,8 @@ def test_invalid_runtime_env_is_refused(given: dict[str, JsonValue], message: st
         ),
     ],
 )
-def test_actor_death_is_explained(error: RayError, how: str) -> None:
-    assert how_it_died(error).startswith(how)
+def test_actor_death_is_explained(error: RayError, reason: str) -> None:
+    assert death_reason(error).startswith(reason)
 
 
 def test_missing_ray_names_the_package(monkeypatch: pytest.MonkeyPatch) -> None:

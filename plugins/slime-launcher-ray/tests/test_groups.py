@@ -64,10 +64,10 @@ def test_colocated_group_shares_devices_rank_by_rank(live: Live) -> None:
 def test_resources_of_the_own_run_are_not_waited_for(live: Live) -> None:
     async def play() -> str:
         group = await live.launcher.start(spec("ranks", needs=Needs(gpus=2.0)))
-        with pytest.raises(ConfigError) as told:
+        with pytest.raises(ConfigError) as caught:
             await live.launcher.start(spec("engine", size=1, needs=Needs(gpus=1.0)))
         await group.close()
-        return str(told.value)
+        return str(caught.value)
 
     assert "the total is 4 GPUs, and ranks uses 4 GPUs" in live.run(play())
 
@@ -75,16 +75,16 @@ def test_resources_of_the_own_run_are_not_waited_for(live: Live) -> None:
 def test_resources_of_other_runs_time_out(
     live: Live, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lease, "TOLD_S", 1.0)
+    monkeypatch.setattr(lease, "FIRST_LOG_S", 1.0)
 
     async def play() -> str:
         group = await live.launcher.start(spec("ranks", needs=Needs(gpus=2.0)))
         other = RayLauncher(RaySettings(placement_timeout_s=2.0), setup_in(tmp_path))
-        with pytest.raises(ConfigError) as told:
+        with pytest.raises(ConfigError) as caught:
             await other.start(spec("engine", size=1, needs=Needs(gpus=1.0)))
         await other.close()
         await group.close()
-        return str(told.value)
+        return str(caught.value)
 
     text = live.run(play())
     assert "got no resources in 2 s ([launcher.ray] placement_timeout_s)" in text
@@ -133,9 +133,9 @@ def test_freed_resources_are_used(live: Live, tmp_path: Path) -> None:
 )
 def test_refused_group_leaves_nothing(live: Live, asked: WorkerGroupSpec, error: type[SlimeError], text: str) -> None:
     before = live.alive()
-    with pytest.raises(error) as told:
+    with pytest.raises(error) as caught:
         live.run(live.launcher.start(asked))
-    assert text in str(told.value)
+    assert text in str(caught.value)
     end = time.monotonic() + GONE_S
     while (now := live.alive()) != before and time.monotonic() < end:
         time.sleep(0.05)
@@ -145,9 +145,9 @@ def test_refused_group_leaves_nothing(live: Live, asked: WorkerGroupSpec, error:
 def test_unpicklable_argument_is_refused(live: Live) -> None:
     async def play() -> str:
         group = await live.launcher.start(spec())
-        with pytest.raises(WorkerError) as told:
+        with pytest.raises(WorkerError) as caught:
             await group.call("add", [1, threading.Lock()])
-        return str(told.value)
+        return str(caught.value)
 
     assert "kit 1: an argument of add() cannot be sent" in live.run(play())
 
@@ -158,9 +158,9 @@ def test_killed_worker_is_reported_with_node_and_log(live: Live) -> None:
         await group.call("say", ["famous last words"] * 2)
         pids = [each[2] for each in await group.call("who") if isinstance(each, tuple)]
         os.kill(pids[1], signal.SIGKILL)
-        with pytest.raises(WorkerError) as told:
+        with pytest.raises(WorkerError) as caught:
             await group.watch()
-        return str(told.value)
+        return str(caught.value)
 
     text = live.run(play())
     assert text.startswith("kit 1 on ")
@@ -171,9 +171,9 @@ def test_killed_worker_is_reported_with_node_and_log(live: Live) -> None:
 def test_threads_follow_requested_cores(live: Live) -> None:
     async def play() -> object:
         group = await live.launcher.start(spec(size=1, needs=Needs(cpus=2.0)))
-        told = await group.call_one(0, "variable", "OMP_NUM_THREADS")
+        threads = await group.call_one(0, "variable", "OMP_NUM_THREADS")
         await group.close()
-        return told
+        return threads
 
     if (os.cpu_count() or 1) < 2:
         pytest.skip("needs two cores")
@@ -201,15 +201,15 @@ def test_second_cluster_in_a_process_is_refused(live: Live, tmp_path: Path, addr
 
 
 @table(
-    "expected, told",
+    "expected, package",
     [({"slime-core": "9.9"}, "slime-core"), ({"slime-reward-of-mine": "0.1.0"}, "slime-reward-of-mine")],
 )
 def test_worker_without_the_driver_plugins_is_refused(
-    live: Live, tmp_path: Path, expected: dict[str, str], told: str
+    live: Live, tmp_path: Path, expected: dict[str, str], package: str
 ) -> None:
     other = RayLauncher(RaySettings(), replace(setup_in(tmp_path), plugins=PluginSet(expected=expected)))
     with pytest.raises(PluginError) as error:
         live.run(other.start(spec(size=1)))
     assert str(error.value).startswith("kit 0 on ")
-    assert told in str(error.value)
+    assert package in str(error.value)
     live.run(other.close())

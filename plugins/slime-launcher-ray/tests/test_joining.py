@@ -50,10 +50,10 @@ def refused(address: str, folder: Path) -> str:
 
 def test_version_mismatch_is_named(tmp_path: Path) -> None:
     with head([sys.executable, "-c", OTHER], tmp_path) as other:
-        told = refused(other.address, tmp_path)
-    assert f"refused: the Ray cluster at {other.address} has another version: " in told
-    assert "Ray: 2.1.0" in told
-    assert "Install the same versions on all nodes" in told
+        output = refused(other.address, tmp_path)
+    assert f"refused: the Ray cluster at {other.address} has another version: " in output
+    assert "Ray: 2.1.0" in output
+    assert "Install the same versions on all nodes" in output
 
 
 def test_stopped_head_is_refused_soon(tmp_path: Path) -> None:
@@ -62,10 +62,10 @@ def test_stopped_head_is_refused_soon(tmp_path: Path) -> None:
         (pid,) = (int(each.name) for each in own if _text(each / "comm") == "gcs_server\n")
         os.kill(pid, signal.SIGSTOP)
         try:
-            told = refused(stopped.address, tmp_path)
+            output = refused(stopped.address, tmp_path)
         finally:
             os.kill(pid, signal.SIGCONT)
-    assert told.startswith("refused: "), told
+    assert output.startswith("refused: "), output
 
 
 def _text(file: Path) -> str:

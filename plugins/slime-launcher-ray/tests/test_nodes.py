@@ -19,7 +19,7 @@ from ray_live import Live, setup_in
 from slime_core.errors import WorkerError
 from slime_core.roles import Health, Needs, WorkerGroupSpec
 from slime_launcher_ray.doctor import checks
-from slime_launcher_ray.guard import end_marked
+from slime_launcher_ray.guard import kill_marked
 from slime_launcher_ray.settings import RaySettings
 from slime_launcher_ray.survey import survey
 
@@ -68,9 +68,9 @@ def test_unwritable_folder_is_named(nodes: tuple[Live, Cluster], tmp_path: Path)
     live, cluster = nodes
     (tmp_path / "file").touch()
     other = Live(tmp_path / "file" / "logs", RaySettings(address=cluster.address))
-    with pytest.raises(WorkerError, match="cannot be written on this machine") as told:
+    with pytest.raises(WorkerError, match="cannot be written on this machine") as caught:
         other.run(other.launcher.start(spec(size=1)))
-    assert str(tmp_path / "file") in str(told.value)
+    assert str(tmp_path / "file") in str(caught.value)
     other.run(other.launcher.close())
     other.loop.close()
     live.run(
@@ -95,10 +95,10 @@ def test_node_without_the_shared_folder_is_named(
     mount = f"{apart} {folder} {folder}" if "bind" in apart else f"{apart} {folder}"
     with node_apart(cluster.address, mount):
         other = Live(folder, RaySettings(address=cluster.address))
-        with pytest.raises(WorkerError, match="cannot be written on") as told:
+        with pytest.raises(WorkerError, match="cannot be written on") as caught:
             other.run(other.launcher.start(spec(size=1, needs=Needs(custom={"apart": 1.0}))))
-        assert why in str(told.value)
-        assert f"the run folder {folder} " in str(told.value)
+        assert why in str(caught.value)
+        assert f"the run folder {folder} " in str(caught.value)
         other.run(other.launcher.close())
         other.loop.close()
         assert list(folder.iterdir()) == []
@@ -135,7 +135,7 @@ def node_apart(address: str, mount: str) -> Iterator[None]:
     finally:
         process.terminate()
         process.wait()
-        end_marked(f"{MARK}=apart")
+        kill_marked(f"{MARK}=apart")
         while len([each for each in ray.nodes() if each["Alive"]]) > before:
             time.sleep(0.1)
 
@@ -158,11 +158,11 @@ def test_lost_node_is_reported_and_replaced(nodes: tuple[Live, Cluster]) -> None
 
     async def play() -> str:
         group = await live.launcher.start(spec("engine", size=1, needs=Needs(gpus=1.0)))
-        (told,) = await group.call("who")
-        assert isinstance(told, tuple)
+        (caught,) = await group.call("who")
+        assert isinstance(caught, tuple)
         for node in cluster.list_all_nodes():
             raylet = node.all_processes["raylet"][0].process.pid
-            if parent(told[2]) == raylet:
+            if parent(caught[2]) == raylet:
                 os.kill(raylet, signal.SIGKILL)
         with pytest.raises(WorkerError) as error:
             await group.watch()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from small_run import small_run
 
-from slime_launcher_ray.guard import marked
+from slime_launcher_ray.guard import marked_processes
 
 MARK = "SLIME_RAY_TEST"
 GONE_S = 10.0
@@ -45,7 +45,7 @@ def results(run: Path) -> dict[str, bytes]:
 def left(name: str) -> list[int]:
     """Processes of a run that are still alive after a while."""
     end = time.monotonic() + GONE_S
-    while (found := marked(f"{MARK}={name}")) and time.monotonic() < end:
+    while (found := marked_processes(f"{MARK}={name}")) and time.monotonic() < end:
         time.sleep(0.05)
     return found
 

@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 from slime_core.errors import WorkerError
-from slime_launcher_ray.guard import end_marked, marked, remove
+from slime_launcher_ray.guard import kill_marked, marked_processes, remove
 from slime_launcher_ray.head import MARK
 from slime_launcher_ray.settings import RaySettings
 
@@ -31,11 +31,11 @@ class Head:
     """The process that owns a local cluster."""
 
     def __init__(self, settings: RaySettings) -> None:
-        """Start the process; `started` waits until it is ready."""
+        """Start the process; `wait_started` waits until it is ready."""
         self._mark = secrets.token_hex(8)
         self._folder = Path(tempfile.mkdtemp(prefix="slime-ray-"))  # short, since socket paths have a limit
         self._limit_s = settings.start_timeout_s
-        asked = {
+        options = {
             "mark": self._mark,
             "folder": str(self._folder),
             "driver": os.getpid(),
@@ -43,32 +43,32 @@ class Head:
             "object_store_mb": settings.object_store_mb,
             "dashboard": settings.dashboard,
         }
-        others = {name: each for name, each in os.environ.items() if name != "RAY_ADDRESS"}
+        inherited = {name: each for name, each in os.environ.items() if name != "RAY_ADDRESS"}
         self._printed = (self._folder / "head.log").open("wb")
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "slime_launcher_ray.head", json.dumps(asked)],
+            [sys.executable, "-m", "slime_launcher_ray.head", json.dumps(options)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._printed,
             start_new_session=True,
-            env={**others, **ENVIRONMENT, MARK: self._mark, "RAY_raylet_start_wait_time_s": str(int(self._limit_s))},
+            env={**inherited, **ENVIRONMENT, MARK: self._mark, "RAY_raylet_start_wait_time_s": str(int(self._limit_s))},
         )
 
-    def started(self) -> str:
+    def wait_started(self) -> str:
         """Wait for the cluster's address. Raises WorkerError: the process ended, or took too long."""
         assert self.process.stdout is not None, "stdout is a pipe"
         ready = select.select([self.process.stdout], [], [], self._limit_s)[0]
         line = self.process.stdout.readline() if ready else b""
         if line:
             return str(json.loads(line)["address"])
-        words = self._last_words()
+        tail = self._log_tail()
         self.close()
         how = "ended" if ready else f"was not ready within {self._limit_s:g} s ([launcher.ray] start_timeout_s)"
-        raise WorkerError(f"a Ray cluster on this machine could not start: its head {how}. End of its log:\n{words}")
+        raise WorkerError(f"a Ray cluster on this machine could not start: its head {how}. End of its log:\n{tail}")
 
     def wake(self) -> None:
         """Resume processes of the cluster that a signal has stopped."""
-        for pid in marked(f"{MARK}={self._mark}"):
+        for pid in marked_processes(f"{MARK}={self._mark}"):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)
 
@@ -82,13 +82,13 @@ class Head:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
-        end_marked(f"{MARK}={self._mark}")
+        kill_marked(f"{MARK}={self._mark}")
         if self.process.stdout is not None:
             self.process.stdout.close()
         self._printed.close()
         remove(str(self._folder))
 
-    def _last_words(self) -> str:
+    def _log_tail(self) -> str:
         logs = [self._folder / "head.log", *sorted(self._folder.glob("session_*/logs/raylet.*"))]
         lines: list[str] = []
         for log in logs:
