@@ -67,14 +67,15 @@ def page() -> str:
 
 def _server_lines() -> Iterator[str]:
     listed = _listed(arguments.SHIPPED)
-    yield from _by_kind([about for about in listed if about["name"] not in arguments.OWN_ARGUMENTS])
+    yield from _by_kind([about for about in listed if about["name"] not in arguments.BLOCKED_ARGUMENTS])
     yield REFUSED
     reasons: dict[str, list[str]] = {}
     for about in listed:
-        if why_not := arguments.OWN_ARGUMENTS.get(str(about["name"])):
-            reasons.setdefault(why_not, []).append(f"`{_name(about)}`")
+        if blocked_because := arguments.BLOCKED_ARGUMENTS.get(str(about["name"])):
+            reasons.setdefault(blocked_because, []).append(f"`{_name(about)}`")
     yield from (
-        f"- {', '.join(names)}: {'each' if len(names) > 1 else 'it'} {why_not}." for why_not, names in reasons.items()
+        f"- {', '.join(names)}: {'each' if len(names) > 1 else 'it'} {blocked_because}."
+        for blocked_because, names in reasons.items()
     )
 
 

@@ -86,10 +86,10 @@ def _slimes() -> tuple[float, tuple[Any, Any]]:
         train_backend="megatron",
     )
     began = time.perf_counter()
-    placed = placing._create_placement_group(SIZE)
-    group = placing.allocate_train_group(arguments, 1, SIZE, placed, actor_cls=_actor_class())
+    assign = placing._create_placement_group(SIZE)
+    group = placing.allocate_train_group(arguments, 1, SIZE, assign, actor_cls=_actor_class())
     group.create()
-    return time.perf_counter() - began, (placed[0], group)
+    return time.perf_counter() - began, (assign[0], group)
 
 
 def _end(theirs: tuple[Any, Any]) -> None:

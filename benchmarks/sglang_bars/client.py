@@ -53,7 +53,7 @@ def prompt_of(number: int) -> list[int]:
     return [5 + (number * 7 + place) % 50 for place in range(PROMPT)]
 
 
-def body_of(number: int, *, seeded: bool = True) -> dict[str, object]:
+def generate_body(number: int, *, seeded: bool = True) -> dict[str, object]:
     """What a bare client asks."""
     sampling = {
         "max_new_tokens": TOKENS,
@@ -75,7 +75,7 @@ async def bare(url: str, load: Callable[[Ask], Awaitable[Cost]], *, seeded: bool
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as http:
 
         async def ask(number: int) -> int:
-            data = json.dumps({"rid": uuid.uuid4().hex, **body_of(number, seeded=seeded)})
+            data = json.dumps({"rid": uuid.uuid4().hex, **generate_body(number, seeded=seeded)})
             async with http.post(f"{url}/generate", data=data, headers=JSON) as reply:
                 return TOKENS if await reply.read() else 0
 
@@ -91,7 +91,7 @@ async def slimes(url: str, load: Callable[[Ask], Awaitable[Cost]], checkout: Pat
     async with httpx.AsyncClient(limits=limits, timeout=timeout, trust_env=False) as http:
 
         async def ask(number: int) -> int:
-            output = await post(http, f"{url}/generate", body_of(number))
+            output = await post(http, f"{url}/generate", generate_body(number))
             entries = output["meta_info"]["output_token_logprobs"]
             tokens, log_probs = [item[1] for item in entries], [item[0] for item in entries]
             return len(tokens) if len(log_probs) == len(tokens) else 0

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import IO
 
 from slime_core.roles import EngineSetup, WeightChannel, WeightSlot
-from slime_engine_sglang.checkpoint import weights_of
+from slime_engine_sglang.checkpoint import weight_shapes
 from slime_engine_sglang.collective.transports import (
     DistributedChannel,
     DistributedSettings,
@@ -118,7 +118,7 @@ def _make(kind: str, model: Path) -> None:
 def channel_of(model: Path, folder: Path, transport: str) -> WeightChannel:
     """The same on both sides."""
     folder.mkdir(parents=True, exist_ok=True)
-    slots = tuple(WeightSlot(name, shape) for name, shape in weights_of(model).items())
+    slots = tuple(WeightSlot(name, shape) for name, shape in weight_shapes(model).items())
     if transport == "distributed":
         return DistributedChannel(transport, slots, folder, "", DistributedSettings())
     if transport == "tensor":

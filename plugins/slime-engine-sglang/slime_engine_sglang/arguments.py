@@ -36,8 +36,8 @@ OLDEST, NEWEST = "0.5.9", "0.5.23"  # Range of releases whose HTTP API was teste
 MASKS, SPANS, SESSIONS = (0, 5, 16), (0, 5, 19), (0, 5, 21)
 """First releases with `return_sampling_mask`, `weight_versions` and `/begin_weight_update`."""
 VERSION_S = 20.0  # Seconds that a Python may take to report an installed version
-OTHER_PYTHONS = ("PYTHONPATH", "PYTHONHOME", "PYTHONSAFEPATH", "VIRTUAL_ENV")
-QUESTION = "import importlib.metadata as m; print('{0}', m.version('{0}'))"
+IMPORT_VARIABLES = ("PYTHONPATH", "PYTHONHOME", "PYTHONSAFEPATH", "VIRTUAL_ENV")
+VERSION_SCRIPT = "import importlib.metadata as m; print('{0}', m.version('{0}'))"
 
 
 class SglangWarning(UserWarning):
@@ -58,17 +58,17 @@ def installed_version(python: Path | None, program: str = "sglang") -> str | Non
     found = [each for folder in folders for each in sorted(folder.glob(f"{start}*.dist-info"))]
     if found:
         return found[0].name.removeprefix(start).removesuffix(".dist-info")
-    return None if folders and (python.parent.parent / "pyvenv.cfg").exists() else _asked_version(python, program)
+    return None if folders and (python.parent.parent / "pyvenv.cfg").exists() else _query_version(python, program)
 
 
-def _asked_version(python: Path, program: str) -> str | None:
-    question = QUESTION.format(program)
+def _query_version(python: Path, program: str) -> str | None:
+    question = VERSION_SCRIPT.format(program)
     try:
-        asked = subprocess.run([python, "-c", question], capture_output=True, text=True, timeout=VERSION_S, check=False)
+        ran = subprocess.run([python, "-c", question], capture_output=True, text=True, timeout=VERSION_S, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ValueError(f"{python} did not report its version of {program}: {error}") from None
-    said = re.search(rf"^{program} (\S+)$", asked.stdout, re.MULTILINE)
-    return said[1] if said else None
+    found = re.search(rf"^{program} (\S+)$", ran.stdout, re.MULTILINE)
+    return found[1] if found else None
 
 
 def check_version(version: str, where: str) -> None:
@@ -114,10 +114,10 @@ NEWEST_RELEASE = Release.of(NEWEST)
 
 
 SHIPPED = Path(__file__).with_name(f"arguments-{NEWEST}.json")
-"""Arguments of the release that this package was tested with, as `tell_arguments.py` writes them."""
-TELLS = Path(__file__).with_name("tell_arguments.py")
-ASK_S = 300.0  # Seconds that the import of SGLang may take on a busy machine
-OWN_ARGUMENTS: Mapping[str, str] = {
+"""Arguments of the release that this package was tested with, as `list_arguments.py` writes them."""
+LIST_SCRIPT = Path(__file__).with_name("list_arguments.py")
+LIST_S = 300.0  # Seconds that the import of SGLang may take on a busy machine
+BLOCKED_ARGUMENTS: Mapping[str, str] = {
     "model_path": "follows from hf_checkpoint",
     "model": "follows from hf_checkpoint",
     "host": "follows from where the launcher starts the server",
@@ -158,7 +158,7 @@ def server_arguments(python: Path | None) -> Sequence[Argument]:
     if python is None or version in (None, NEWEST):
         return _read(SHIPPED)
     try:
-        return _read(_kept("sglang", python, version))
+        return _read(_cached_list("sglang", python, version))
     except (OSError, subprocess.SubprocessError) as error:
         text = f"SGLang {version} in {python} cannot list its arguments ({error}); using the arguments of {NEWEST}"
         warnings.warn(text, SglangWarning, stacklevel=2)
@@ -172,54 +172,54 @@ def router_arguments(program: str, python: Path | None) -> Sequence[Argument]:
     version = installed_version(python, program)
     if version is None:
         raise ValueError(f"{program} is not installed in {python}. Run `{python} -m pip install {program}`")
-    listed = listed_router(program, version)
+    listed = router_arguments_file(program, version)
     try:
-        return _read(listed if listed.exists() else _kept(program, python, version))
+        return _read(listed if listed.exists() else _cached_list(program, python, version))
     except (OSError, subprocess.SubprocessError) as error:
         raise ValueError(f"{program} {version} in {python} cannot list its arguments: {error}") from None
 
 
-def listed_router(program: str, version: str) -> Path:
+def router_arguments_file(program: str, version: str) -> Path:
     """Path of the file with the arguments of a router release; the file may not exist."""
-    return TELLS.with_name(f"arguments-{program}-{version}.json")
+    return LIST_SCRIPT.with_name(f"arguments-{program}-{version}.json")
 
 
-def _kept(program: str, python: Path, version: str) -> Path:
-    kept = _cache_folder() / f"{program}-arguments-{version}-{_digest(python)}.json"
-    if not kept.exists():
-        _ask(python, program, kept)
-    return kept
+def _cached_list(program: str, python: Path, version: str) -> Path:
+    path = _cache_folder() / f"{program}-arguments-{version}-{_digest(python)}.json"
+    if not path.exists():
+        _write_list(python, program, path)
+    return path
 
 
-def _ask(python: Path, program: str, kept: Path) -> None:
-    kept.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=kept.parent) as folder:
-        draft = Path(folder, kept.name)
-        command = [str(python), "-P", str(TELLS), str(draft), program]
+def _write_list(python: Path, program: str, path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+        draft = Path(folder, path.name)
+        command = [str(python), "-P", str(LIST_SCRIPT), str(draft), program]
         done = subprocess.run(
-            command, capture_output=True, text=True, timeout=ASK_S, check=False, env=environment_for(command[0])
+            command, capture_output=True, text=True, timeout=LIST_S, check=False, env=environment_for(command[0])
         )
         if not draft.exists():
             last = (done.stderr.strip() or "it printed no error").splitlines()[-1]
             raise OSError(last)
-        draft.replace(kept)
+        draft.replace(path)
 
 
 def environment_for(python: str) -> dict[str, str]:
     """This process's environment; for another Python, without the variables that set this Python's import path."""
-    left_out = () if python == sys.executable else OTHER_PYTHONS
+    left_out = () if python == sys.executable else IMPORT_VARIABLES
     return {name: value for name, value in os.environ.items() if name not in left_out}
 
 
 def _read(path: Path) -> Sequence[Argument]:
-    told: list[dict[str, Json]] = json.loads(path.read_text("utf-8"))
-    return tuple(_argument(each) for each in told)
+    rows: list[dict[str, Json]] = json.loads(path.read_text("utf-8"))
+    return tuple(_argument(each) for each in rows)
 
 
 def _argument(about: dict[str, Json]) -> Argument:
     kind, choices = ArgumentKind(about.pop("kind")), about.pop("choices", ())
-    why_not = OWN_ARGUMENTS.get(str(about["name"]), "")
-    return Argument(kind=kind, choices=tuple(choices), why_not=why_not, **about)  # type: ignore[arg-type]
+    blocked_because = BLOCKED_ARGUMENTS.get(str(about["name"]), "")
+    return Argument(kind=kind, choices=tuple(choices), blocked_because=blocked_because, **about)  # type: ignore[arg-type]
 
 
 def _cache_folder() -> Path:

@@ -6,10 +6,10 @@ yet. So each call is a separate task, which is never cancelled and ends with the
 Example:
 
     calls = Calls(abort)                            # abort(rid): aborts one request on the server, or all (None)
-    await calls.turn()                              # waits while calls are held
-    reply = await calls.finished(rid, server.ask("/generate", body))
+    await calls.wait_open()                         # waits while calls are blocked
+    reply = await calls.result_of(rid, server.ask("/generate", body))
     await calls.abort_all()
-    async with calls.gate.held():                   # no request starts, and no `whole` call is running
+    async with calls.gate.exclusive():              # no request starts, and no `shared` call is running
         ...
 """
 
@@ -25,53 +25,53 @@ class Gate:
     """A gate that is closed while at least one caller holds it closed."""
 
     def __init__(self) -> None:
-        self._holds = self._wholes = 0
+        self._closed_count = self._shared_count = 0
         self._changed = asyncio.Event()
 
     @property
-    def is_shut(self) -> bool:
-        return self._holds > 0
+    def is_closed(self) -> bool:
+        return self._closed_count > 0
 
-    async def turn(self) -> None:
-        while self._holds:
+    async def wait_open(self) -> None:
+        while self._closed_count:
             await self._changed.wait()
 
     @contextmanager
-    def shut(self) -> Iterator[None]:
-        self._holds += 1
+    def closed(self) -> Iterator[None]:
+        self._closed_count += 1
         try:
             yield
         finally:
-            self._holds -= 1
-            self._change()
+            self._closed_count -= 1
+            self._notify()
 
     @asynccontextmanager
-    async def held(self) -> AsyncIterator[None]:
-        """Close the gate and wait until no `whole` call is running."""
-        with self.shut():
-            while self._wholes:
+    async def exclusive(self) -> AsyncIterator[None]:
+        """Close the gate and wait until no `shared` call is running."""
+        with self.closed():
+            while self._shared_count:
                 await self._changed.wait()
             yield
 
     @contextmanager
-    def whole(self) -> Iterator[None]:
-        """Context for calls that `held` waits for, such as calls that need the same weights. Enter it after `turn`."""
-        self._wholes += 1
+    def shared(self) -> Iterator[None]:
+        """Context for calls that `exclusive` waits for, such as calls for one version. Await `wait_open` first."""
+        self._shared_count += 1
         try:
             yield
         finally:
-            self._wholes -= 1
-            self._change()
+            self._shared_count -= 1
+            self._notify()
 
-    def _change(self) -> None:
+    def _notify(self) -> None:
         self._changed.set()
         self._changed = asyncio.Event()
 
 
 ResultT = TypeVar("ResultT")
 
-FIRST_S = 0.005
-LONGEST_S = 0.5  # Seconds between two aborts of one request: the first pause and the longest
+FIRST_PAUSE_S = 0.005
+LONGEST_PAUSE_S = 0.5  # Seconds between two aborts of one request: the first pause and the longest
 
 
 class Calls:
@@ -80,129 +80,129 @@ class Calls:
     def __init__(self, abort: Callable[[str | None], Coroutine[None, None, None]], common: Gate | None = None) -> None:
         """`abort` aborts one id (None: all) on the server; `common` is a gate that several engines share."""
         self._abort = abort
-        self._under_way: dict[str, asyncio.Task[object]] = {}
+        self._running: dict[str, asyncio.Task[object]] = {}
         self._background: set[asyncio.Task[None]] = set()
         self.gate = Gate()  # Blocks new calls
         self._common = common or Gate()
-        self.aborts = 0  # Number of `abort_all` calls; a request that waited in `turn` meanwhile is aborted too
+        self.aborts = 0  # Number of `abort_all` calls; a request that waited in `wait_open` meanwhile is aborted too
 
     @property
-    def busy(self) -> bool:
-        return bool(self._under_way)
+    def is_busy(self) -> bool:
+        return bool(self._running)
 
     @property
-    def is_held(self) -> bool:
-        return self.gate.is_shut or self._common.is_shut
+    def is_blocked(self) -> bool:
+        return self.gate.is_closed or self._common.is_closed
 
-    async def turn(self) -> None:
-        while self.is_held:
-            await self.gate.turn()
-            await self._common.turn()
+    async def wait_open(self) -> None:
+        while self.is_blocked:
+            await self.gate.wait_open()
+            await self._common.wait_open()
 
-    def held(self) -> AbstractAsyncContextManager[None]:
-        """Block new requests and wait for `whole` calls, which need the current weights; other calls continue."""
-        return self.gate.held()
+    def exclusive(self) -> AbstractAsyncContextManager[None]:
+        """Block new requests and wait for `shared` calls, which need the current weights; other calls continue."""
+        return self.gate.exclusive()
 
-    async def finished(self, rid: str, call: Coroutine[None, None, ResultT]) -> ResultT:
+    async def result_of(self, rid: str, call: Coroutine[None, None, ResultT]) -> ResultT:
         """The result of a call. If the waiting task is cancelled, aborts the call on the server."""
         ended = asyncio.get_running_loop().create_future()
 
-        def tell() -> None:
+        def on_done() -> None:
             if not ended.done():
                 ended.set_result(None)
 
-        task = self._begun(rid, call, tell)  # like asyncio.shield, but faster: every request runs this
+        task = self._start(rid, call, on_done)  # like asyncio.shield, but faster: every request runs this
         try:
             await ended
         except asyncio.CancelledError:
-            self.leave(rid)
+            self.abandon(rid)
             raise
         return task.result()
 
-    async def followed(self, rid: str, events: AsyncGenerator[ResultT, None]) -> AsyncGenerator[ResultT, None]:
-        """Yield the newest event of a call, skipping older events. The caller must call `leave` afterwards."""
+    async def newest_events(self, rid: str, events: AsyncGenerator[ResultT, None]) -> AsyncGenerator[ResultT, None]:
+        """Yield the newest event of a call, skipping older events. The caller must call `abandon` afterwards."""
         newest: list[ResultT] = []
-        came = asyncio.Event()
+        arrived = asyncio.Event()
 
         async def drain() -> None:
             try:
                 async for event in events:
                     newest[:] = [event]
-                    came.set()
+                    arrived.set()
             finally:
-                came.set()
+                arrived.set()
 
-        task = self._begun(rid, drain())
+        task = self._start(rid, drain())
         while newest or not task.done():
             if newest:
                 yield newest.pop()
             else:
-                came.clear()
-                await came.wait()
+                arrived.clear()
+                await arrived.wait()
         await task
 
-    def leave(self, rid: str) -> None:
+    def abandon(self, rid: str) -> None:
         """Abandon a call whose caller has left: abort it repeatedly until it ends."""
-        task = self._under_way.get(rid)
+        task = self._running.get(rid)
         if task is not None and not task.done():
-            self.behind(self._left(task, rid))
+            self.in_background(self._abort_left(task, rid))
 
-    def forget(self, rid: str) -> None:
+    def abort_once(self, rid: str) -> None:
         """Abort a call once on the server, which may still run it although it has ended here."""
-        self.behind(self._abort(rid))
+        self.in_background(self._abort(rid))
 
-    async def drained(self) -> None:
-        while self._under_way:
-            await asyncio.wait(self._under_way.values())
+    async def wait_idle(self) -> None:
+        while self._running:
+            await asyncio.wait(self._running.values())
 
     async def abort_all(self) -> None:
         """Abort until all running and waiting requests have ended. Later requests are not affected."""
         self.aborts += 1
-        with self.gate.shut(), self._common.shut():
-            await self._ended(self._under_way.values(), None)
+        with self.gate.closed(), self._common.closed():
+            await self._abort_until_ended(self._running.values(), None)
 
-    def behind(self, work: Coroutine[None, None, None]) -> "asyncio.Task[None]":
+    def in_background(self, work: Coroutine[None, None, None]) -> "asyncio.Task[None]":
         task = asyncio.create_task(work)
         self._background.add(task)
 
-        def note(ended: "asyncio.Task[None]") -> None:
+        def on_ended(ended: "asyncio.Task[None]") -> None:
             self._background.discard(ended)
-            _know(ended)
+            _retrieve_error(ended)
 
-        task.add_done_callback(note)
+        task.add_done_callback(on_ended)
         return task
 
     async def close(self) -> None:
-        await asyncio.gather(*self._under_way.values(), *self._background, return_exceptions=True)
+        await asyncio.gather(*self._running.values(), *self._background, return_exceptions=True)
 
-    def _begun(
-        self, rid: str, call: Coroutine[None, None, ResultT], tell: Callable[[], None] = lambda: None
+    def _start(
+        self, rid: str, call: Coroutine[None, None, ResultT], on_done: Callable[[], None] = lambda: None
     ) -> "asyncio.Task[ResultT]":
         task = asyncio.create_task(call)
-        self._under_way[rid] = task
+        self._running[rid] = task
 
-        def note(ended: "asyncio.Task[ResultT]") -> None:
-            self._under_way.pop(rid, None)
-            _know(ended)
-            tell()
+        def on_ended(ended: "asyncio.Task[ResultT]") -> None:
+            self._running.pop(rid, None)
+            _retrieve_error(ended)
+            on_done()
 
-        task.add_done_callback(note)
+        task.add_done_callback(on_ended)
         return task
 
-    async def _left(self, task: "asyncio.Task[object]", rid: str) -> None:
-        await asyncio.wait([task], timeout=FIRST_S)  # a stream whose last token was read ends by itself
-        await self._ended([task], rid)
+    async def _abort_left(self, task: "asyncio.Task[object]", rid: str) -> None:
+        await asyncio.wait([task], timeout=FIRST_PAUSE_S)  # a stream whose last token was read ends by itself
+        await self._abort_until_ended([task], rid)
 
-    async def _ended(self, tasks: "Iterable[asyncio.Task[object]]", rid: str | None) -> None:
-        pause, left = FIRST_S, {task for task in tasks if not task.done()}
+    async def _abort_until_ended(self, tasks: "Iterable[asyncio.Task[object]]", rid: str | None) -> None:
+        pause, left = FIRST_PAUSE_S, {task for task in tasks if not task.done()}
         while left:
             with suppress(SlimeError):  # the server is gone, so the calls end by themselves
                 await self._abort(rid)
             _, left = await asyncio.wait(left, timeout=pause)
-            pause = min(2 * pause, LONGEST_S)
+            pause = min(2 * pause, LONGEST_PAUSE_S)
 
 
-def _know(ended: "asyncio.Task[ResultT]") -> None:
+def _retrieve_error(ended: "asyncio.Task[ResultT]") -> None:
     """Retrieve the error of a task that may have no waiter: asyncio logs errors that are never retrieved."""
     if not ended.cancelled():
         ended.exception()

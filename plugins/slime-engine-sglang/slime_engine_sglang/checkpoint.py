@@ -2,8 +2,8 @@
 
 Example:
 
-    vocabulary = vocabulary_of(Path("base"))
-    shapes = weights_of(Path("base"))           # {"lm_head.weight": (64, 32), ...}
+    vocabulary = vocabulary_size(Path("base"))
+    shapes = weight_shapes(Path("base"))           # {"lm_head.weight": (64, 32), ...}
 """
 
 import json
@@ -24,7 +24,7 @@ Header = Mapping[str, Mapping[str, object]]
 """`dtype`, `shape` and `data_offsets` of each tensor by name, and `__metadata__`."""
 
 
-def config_of(model: Path) -> Mapping[str, Json]:
+def read_config(model: Path) -> Mapping[str, Json]:
     """The model's `config.json`, with the language model's part merged in. Raises ModelError: it cannot be read."""
     path = model / "config.json"
     try:
@@ -37,27 +37,27 @@ def config_of(model: Path) -> Mapping[str, Json]:
     return {**config, **inner} if isinstance(inner, dict) else config
 
 
-def vocabulary_of(model: Path) -> int | None:
+def vocabulary_size(model: Path) -> int | None:
     """Vocabulary size; None if the config does not contain it."""
-    found = config_of(model).get("vocab_size")
+    found = read_config(model).get("vocab_size")
     return found if isinstance(found, int) else None
 
 
 def is_mixture(model: Path) -> bool:
     """Whether the model is a mixture of experts."""
-    config = config_of(model)
+    config = read_config(model)
     return any(bool(config.get(name)) for name in EXPERTS)
 
 
-def weights_of(model: Path) -> dict[str, tuple[int, ...]]:
+def weight_shapes(model: Path) -> dict[str, tuple[int, ...]]:
     """Shapes of the model's weights by name; a tied head may be missing. Raises ModelError: they cannot be read."""
     files = sorted(model.glob("*.safetensors"))
     if not files:
         raise ModelError(f"{model} has no *.safetensors file, from which the names of the weights are read")
-    return {name: shape for file in files for name, shape in shapes_in(read_header(file)).items()}
+    return {name: shape for file in files for name, shape in header_shapes(read_header(file)).items()}
 
 
-def shapes_in(header: Header) -> dict[str, tuple[int, ...]]:
+def header_shapes(header: Header) -> dict[str, tuple[int, ...]]:
     """Shapes of the tensors that a header lists."""
     tensors = {name: about for name, about in header.items() if name != "__metadata__"}
     return {name: tuple(cast(list[int], about["shape"])) for name, about in tensors.items()}

@@ -55,7 +55,7 @@ class Argument:
     """Whether it takes several values."""
     negative: str = ""
     """The argument that turns a switch off, such as `no_enable_x`. Empty: omitting the switch turns it off."""
-    why_not: str = ""
+    blocked_because: str = ""
     """Why users cannot set it, such as "follows from hf_checkpoint"; empty if they can."""
 
 
@@ -88,13 +88,13 @@ class _Arguments(Settings, validate_default=False, protected_namespaces=()):
 
 
 def _field(argument: Argument) -> tuple[object, object]:
-    text = f"Cannot be set, because it {argument.why_not}." if argument.why_not else argument.help
+    text = f"Cannot be set, because it {argument.blocked_because}." if argument.blocked_because else argument.help
     return _annotation(argument), Field(argument.default, description=text)
 
 
 def _annotation(argument: Argument) -> object:
-    if argument.why_not:
-        return Annotated[None, BeforeValidator(_refusing(argument.why_not))]
+    if argument.blocked_because:
+        return Annotated[None, BeforeValidator(_refusing(argument.blocked_because))]
     one: object = _TYPES[argument.kind]
     if argument.choices:
         one = Annotated[Literal[argument.choices], BeforeValidator(_spelled(argument.choices))]

@@ -16,24 +16,26 @@ from unittest import SkipTest
 from slime_core.roles import Engine, EngineSetup, Settings, WeightChannel
 from slime_engine_sglang.arguments import installed_version
 from slime_engine_sglang.engine import SglangEngine
-from slime_engine_sglang.server_command import HOW_TO_GET
+from slime_engine_sglang.server_command import HOW_TO_INSTALL
 from slime_testing import EngineContract, make_launcher, publish_model, write_tiny_model
 
 VARIABLE = "SLIME_SGLANG_PYTHON"  # Path of the Python that has SGLang
-BESIDE = Path(".venv-sglang/bin/python")  # The Python that `make servers` installs
+DEFAULT_PYTHON = Path(".venv-sglang/bin/python")  # The Python that `make servers` installs
 
 
 def python_of_servers() -> Path | None:
     """The Python that has SGLang; None: this one. Raises SkipTest: SGLang is not installed."""
     named = os.environ.get(VARIABLE)
-    python = Path(named) if named else None if installed_version(None) else BESIDE
+    python = Path(named) if named else None if installed_version(None) else DEFAULT_PYTHON
     try:
         found = (python is None or python.exists()) and installed_version(python)
     except ValueError as error:
         raise SkipTest(f"needs SGLang: {error}") from None
     if not found:
-        tried = f"{named} ({VARIABLE}) does not have it" if named else f"neither this Python nor {BESIDE} has it"
-        raise SkipTest(f"needs SGLang: {tried}. {HOW_TO_GET}; for these checks set {VARIABLE} instead")
+        tried = (
+            f"{named} ({VARIABLE}) does not have it" if named else f"neither this Python nor {DEFAULT_PYTHON} has it"
+        )
+        raise SkipTest(f"needs SGLang: {tried}. {HOW_TO_INSTALL}; for these checks set {VARIABLE} instead")
     return python.absolute() if python else None
 
 

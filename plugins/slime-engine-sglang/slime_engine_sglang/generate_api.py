@@ -2,12 +2,12 @@
 
 Example:
 
-    facts = Facts(vocabulary=64, context=256, longest_prompt=250, seeded=True, tells_experts=False)
+    facts = Facts(vocabulary=64, context=256, longest_prompt=250, seeded=True, returns_experts=False)
     check(request, facts)                                       # or a ModelError
-    body = body_of(request, "an-id", facts, eos_token_ids)
-    output = output_of(await server.ask("/generate", body), request)
+    body = generate_body(request, "an-id", facts, eos_token_ids)
+    output = parse_output(await server.ask("/generate", body), request)
 
-A response in another format raises KeyError, IndexError, TypeError or ValueError; see `Server.understood`.
+A response in another format raises KeyError, IndexError, TypeError or ValueError; see `Server.parse`.
 """
 
 import base64
@@ -36,7 +36,7 @@ SCORED_AT = (0.0, 1.0)
 """Temperatures at which SGLang can score a text, since it scores with unscaled logits."""
 PLAIN = ("temperature", "top_p", "top_k", "stop_token_ids", "min_p", "stop", "ignore_eos")
 """Sampling settings that do not change the log-probs."""
-MOST_KEPT = 4096  # Largest top_k for which SGLang lists the candidates that top-p kept
+MAX_KEPT = 4096  # Largest top_k for which SGLang lists the candidates that top-p kept
 SEEDS = 1 << 63
 
 
@@ -48,7 +48,7 @@ class Facts:
     context: int  # Maximum tokens of prompt and response together
     longest_prompt: int  # Maximum tokens of a prompt
     seeded: bool  # Whether the server uses request seeds
-    tells_experts: bool  # Whether the server can return the routed experts
+    returns_experts: bool  # Whether the server can return the routed experts
     is_mixture: bool = False  # Whether the model is a mixture of experts
     release: Release = NEWEST_RELEASE  # The server's release of SGLang
     tp_size: int = 1  # Tensor-parallel size of one replica
@@ -62,22 +62,22 @@ def check(request: GenerateRequest, facts: Facts) -> None:
 
 
 def _reasons(request: GenerateRequest, facts: Facts) -> Iterator[str]:
-    asked = request.sampling
-    shaping = shaping_of(asked)
-    if shaping and asked.temperature not in SCORED_AT:
+    sampling = request.sampling
+    shaping = shaping_settings(sampling)
+    if shaping and sampling.temperature not in SCORED_AT:
         yield (
-            f"supports {', '.join(shaping)} only at temperature 1 and 0, not at {asked.temperature:g}: SGLang returns "
-            "log-probs of the changed distribution, and the model's own log-probs only at these temperatures"
+            f"supports {', '.join(shaping)} only at temperature 1 and 0, not at {sampling.temperature:g}: SGLang "
+            "returns log-probs of the changed distribution, and the model's own log-probs only at these temperatures"
         )
     if request.num_generated and (
-        lost := [name for name in ("presence_penalty", "repetition_penalty") if name in shaping]
+        ignored := [name for name in ("presence_penalty", "repetition_penalty") if name in shaping]
     ):
-        yield f"does not support {', '.join(lost)} for an interrupted response: SGLang would ignore its earlier tokens"
+        yield f"does not support {', '.join(ignored)} for an interrupted response: SGLang ignores its earlier tokens"
     if request.media and (refused := request.unsupported(*Extra)):
         yield f"does not support {', '.join(refused)}"
-    if asked.min_p and facts.seeded:
+    if sampling.min_p and facts.seeded:
         yield "does not support min_p with deterministic = true: it would crash the server"
-    if request.num_generated and asked.stop:
+    if request.num_generated and sampling.stop:
         yield "does not support stop for an interrupted response: SGLang would miss a stop text that began earlier"
     if not request.prompt:
         yield "got a prompt without tokens; expected at least one"
@@ -89,35 +89,35 @@ def _reasons(request: GenerateRequest, facts: Facts) -> Iterator[str]:
 
 
 @functools.lru_cache(maxsize=64)
-def shaping_of(sampling: SamplingParams) -> Sequence[str]:
+def shaping_settings(sampling: SamplingParams) -> Sequence[str]:
     """Names of settings that change the sampling distribution, except settings that only truncate it."""
     return tuple(sampling.unsupported(*PLAIN)) if sampling.shapes_logits else ()
 
 
 def _unknown_extras(request: GenerateRequest, facts: Facts) -> Iterator[str]:
-    asked = request.sampling
-    if Extra.ROUTED_EXPERTS in request.want and facts.is_mixture and not facts.tells_experts:
+    sampling = request.sampling
+    if Extra.ROUTED_EXPERTS in request.want and facts.is_mixture and not facts.returns_experts:
         yield "cannot return routed_experts: its server was started without --enable-return-routed-experts"
-    if Extra.PROMPT_LOG_PROBS in request.want and asked.temperature not in SCORED_AT:
-        yield f"returns prompt_log_probs only at temperature 1 and 0, not at {asked.temperature:g}"
+    if Extra.PROMPT_LOG_PROBS in request.want and sampling.temperature not in SCORED_AT:
+        yield f"returns prompt_log_probs only at temperature 1 and 0, not at {sampling.temperature:g}"
     if Extra.TOP_P_TOKENS in request.want and not facts.release.has_masks:
         yield f"cannot return top_p_tokens: its server's SGLang {facts.release.version} does not support them"
     elif Extra.TOP_P_TOKENS in request.want and _candidates(request, facts) is None:
-        yield f"returns top_p_tokens only for a top_k or a vocabulary of at most {MOST_KEPT}"
+        yield f"returns top_p_tokens only for a top_k or a vocabulary of at most {MAX_KEPT}"
 
 
 def _candidates(request: GenerateRequest, facts: Facts) -> int | None:
     """A `top_k` with which SGLang lists the kept tokens and samples the same token; None if there is none."""
-    asked = request.sampling.top_k if request.sampling.top_k > 0 else facts.vocabulary
-    return asked if asked is not None and asked <= MOST_KEPT else None
+    top_k = request.sampling.top_k if request.sampling.top_k > 0 else facts.vocabulary
+    return top_k if top_k is not None and top_k <= MAX_KEPT else None
 
 
-def budget_of(request: GenerateRequest, facts: Facts) -> int:
+def token_budget(request: GenerateRequest, facts: Facts) -> int:
     """Maximum tokens of a response, 0 if the prompt is too long. To be scored, both must fit into one prompt."""
     free = facts.longest_prompt - len(request.prompt)
     if free < 0:
         return 0
-    room = free if shaping_of(request.sampling) else facts.context - len(request.prompt)
+    room = free if shaping_settings(request.sampling) else facts.context - len(request.prompt)
     return min(request.sampling.max_new_tokens, room)
 
 
@@ -125,10 +125,10 @@ def has_room(request: GenerateRequest, facts: Facts) -> bool:
     """Whether the request fits the model's context: prompt and one token, or only the prompt to score."""
     if request.sampling.max_new_tokens == 0 and Extra.PROMPT_LOG_PROBS in request.want:
         return len(request.prompt) <= facts.longest_prompt
-    return budget_of(request, facts) > 0
+    return token_budget(request, facts) > 0
 
 
-def body_of(request: GenerateRequest, rid: str, facts: Facts, eos_token_ids: Set[int]) -> dict[str, Json]:
+def generate_body(request: GenerateRequest, rid: str, facts: Facts, eos_token_ids: Set[int]) -> dict[str, Json]:
     """The `/generate` body of a checked request, with a unique request id."""
     body: dict[str, Json] = {
         "rid": rid,
@@ -147,7 +147,7 @@ def body_of(request: GenerateRequest, rid: str, facts: Facts, eos_token_ids: Set
     return body
 
 
-def score_of(request: GenerateRequest, tokens: Sequence[int], rid: str) -> dict[str, Json]:
+def score_body(request: GenerateRequest, tokens: Sequence[int], rid: str) -> dict[str, Json]:
     """The `/generate` body that scores a response with the model's own log-probs and generates nothing."""
     return {
         "rid": rid,
@@ -159,56 +159,56 @@ def score_of(request: GenerateRequest, tokens: Sequence[int], rid: str) -> dict[
 
 
 def _sampling(request: GenerateRequest, facts: Facts, eos_token_ids: Set[int]) -> dict[str, Json]:
-    asked = request.sampling
-    told = {**_told(asked), "max_new_tokens": budget_of(request, facts)}
+    sampling = request.sampling
+    parameters = {**_plain_parameters(sampling), "max_new_tokens": token_budget(request, facts)}
     if facts.seeded:
-        told["sampling_seed"] = request.seed % SEEDS
-    if Extra.TOP_P_TOKENS in request.want and asked.temperature > 0:
-        told["top_k"] = _candidates(request, facts)
-    if shaping_of(asked):
-        told |= _shaping(request)
-    if stops := asked.stop_token_ids | eos_token_ids:
-        told["stop_token_ids"] = list[Json](sorted(stops))
-    return told
+        parameters["sampling_seed"] = request.seed % SEEDS
+    if Extra.TOP_P_TOKENS in request.want and sampling.temperature > 0:
+        parameters["top_k"] = _candidates(request, facts)
+    if shaping_settings(sampling):
+        parameters |= _shaping_parameters(request)
+    if stops := sampling.stop_token_ids | eos_token_ids:
+        parameters["stop_token_ids"] = list[Json](sorted(stops))
+    return parameters
 
 
 @functools.lru_cache(maxsize=64)
-def _told(asked: SamplingParams) -> Mapping[str, Json]:
-    told: dict[str, Json] = {
-        "temperature": asked.temperature,
-        "top_p": asked.top_p,
-        "top_k": asked.top_k,
+def _plain_parameters(sampling: SamplingParams) -> Mapping[str, Json]:
+    parameters: dict[str, Json] = {
+        "temperature": sampling.temperature,
+        "top_p": sampling.top_p,
+        "top_k": sampling.top_k,
         "skip_special_tokens": False,
         "spaces_between_special_tokens": False,
         "no_stop_trim": True,
     }
-    if asked.min_p:
-        told["min_p"] = asked.min_p
-    if asked.ignore_eos:
-        told["ignore_eos"] = True
-    if asked.stop:
-        told["stop"] = list(asked.stop)
-    return told
+    if sampling.min_p:
+        parameters["min_p"] = sampling.min_p
+    if sampling.ignore_eos:
+        parameters["ignore_eos"] = True
+    if sampling.stop:
+        parameters["stop"] = list(sampling.stop)
+    return parameters
 
 
-def _shaping(request: GenerateRequest) -> dict[str, Json]:
+def _shaping_parameters(request: GenerateRequest) -> dict[str, Json]:
     """Settings that change the logits, adjusted for earlier tokens of an interrupted response."""
-    asked, before = request.sampling, request.prompt[len(request.prompt) - request.num_generated :]
-    told: dict[str, Json] = {}
-    for name in shaping_of(asked):
+    sampling, before = request.sampling, request.prompt[len(request.prompt) - request.num_generated :]
+    parameters: dict[str, Json] = {}
+    for name in shaping_settings(sampling):
         if name.endswith("_penalty"):
-            told[name] = getattr(asked, name)
-    if (least := asked.min_new_tokens - request.num_generated) > 0:
-        told["min_new_tokens"] = least
+            parameters[name] = getattr(sampling, name)
+    if (least := sampling.min_new_tokens - request.num_generated) > 0:
+        parameters["min_new_tokens"] = least
     biases = defaultdict[int, float](float)
-    if asked.frequency_penalty:
+    if sampling.frequency_penalty:
         for token in before:
-            biases[token] -= asked.frequency_penalty
-    for token, bias in asked.logit_bias.items():
+            biases[token] -= sampling.frequency_penalty
+    for token, bias in sampling.logit_bias.items():
         biases[token] += bias
     if biases:
-        told["logit_bias"] = {str(token): bias for token, bias in biases.items()}
-    return told
+        parameters["logit_bias"] = {str(token): bias for token, bias in biases.items()}
+    return parameters
 
 
 Meta: TypeAlias = Mapping[str, Json]
@@ -222,23 +222,23 @@ DRAFTED = (
 )  # SGLang's counters of speculative decoding in the order of `SpecInfo`, with the newest and the 0.5.9 name of each
 
 
-def output_of(reply: Mapping[str, Json], request: GenerateRequest) -> GenerateOutput:
+def parse_output(reply: Mapping[str, Json], request: GenerateRequest) -> GenerateOutput:
     """The response to a request."""
     meta = cast(Meta, reply["meta_info"])
     # Some releases generate a token although max_new_tokens is 0.
-    tokens, log_probs = _columns(reply, meta) if request.sampling.max_new_tokens else ([], [])
-    finish, matched = _end(meta)
+    tokens, log_probs = _tokens_and_log_probs(reply, meta) if request.sampling.max_new_tokens else ([], [])
+    finish, matched = _finish(meta)
     if finish is None:
         raise ValueError("finish_reason is null")
-    spans = spans_of(meta, len(tokens))
+    spans = version_spans(meta, len(tokens))
     extras = _extras(meta, request, tokens, spans)
     return GenerateOutput(tokens, log_probs, finish, min(version for _, version in spans), matched, extras)
 
 
-def scored(output: GenerateOutput, reply: Mapping[str, Json]) -> GenerateOutput | None:
+def with_scores(output: GenerateOutput, reply: Mapping[str, Json]) -> GenerateOutput | None:
     """A response with the log-probs of a scoring request; None if the scoring request was aborted."""
     meta = cast(Meta, reply["meta_info"])
-    if _end(meta)[0] is FinishReason.ABORT:
+    if _finish(meta)[0] is FinishReason.ABORT:
         return None
     count = len(output.tokens)
     entries = cast(Sequence[Sequence[float]], meta["input_token_logprobs"])[-count:]
@@ -248,48 +248,48 @@ def scored(output: GenerateOutput, reply: Mapping[str, Json]) -> GenerateOutput 
     return replace(output, log_probs=[entry[0] for entry in entries])
 
 
-def context_of(models: Mapping[str, Json]) -> int:
+def context_length(models: Mapping[str, Json]) -> int:
     """Context length of a server's model in tokens, from `/v1/models`."""
     return int(cast(int, cast(Sequence[Meta], models["data"])[0]["max_model_len"]))
 
 
-def chunk_of(reply: Mapping[str, Json], request: GenerateRequest, told: int) -> GenerateChunk:
-    """The new part of a stream event: tokens after the first `told`. An event contains all tokens so far."""
+def parse_chunk(reply: Mapping[str, Json], request: GenerateRequest, num_sent: int) -> GenerateChunk:
+    """The new part of a stream event: tokens after the first `num_sent`. An event contains all tokens so far."""
     meta = cast(Meta, reply["meta_info"])
-    tokens, log_probs = _columns(reply, meta)
-    finish, matched = _end(meta)
-    spans = spans_of(meta, len(tokens))
-    new = tokens[told:]
-    version = min(version for _, version in _after(spans, told) or spans[-1:])
+    tokens, log_probs = _tokens_and_log_probs(reply, meta)
+    finish, matched = _finish(meta)
+    spans = version_spans(meta, len(tokens))
+    new = tokens[num_sent:]
+    version = min(version for _, version in _after(spans, num_sent) or spans[-1:])
     extras = _extras(meta, request, tokens, spans) if finish is not None else None
-    return GenerateChunk(new, log_probs[told:], version, finish, matched, extras)
+    return GenerateChunk(new, log_probs[num_sent:], version, finish, matched, extras)
 
 
-def spans_of(meta: Meta, count: int) -> Sequence[Span]:
+def version_spans(meta: Meta, count: int) -> Sequence[Span]:
     """Spans of tokens as (size, weight version); at least one span, even without tokens."""
-    told = cast(Sequence[Mapping[str, int]] | None, meta.get("weight_versions")) or []
-    if len(told) == 1 and told[0]["start"] == 0 and told[0]["end"] == count:
-        return [(count, int(told[0]["version"]))]
-    spans = [(each["end"] - each["start"], int(each["version"])) for each in told]
+    entries = cast(Sequence[Mapping[str, int]] | None, meta.get("weight_versions")) or []
+    if len(entries) == 1 and entries[0]["start"] == 0 and entries[0]["end"] == count:
+        return [(count, int(entries[0]["version"]))]
+    spans = [(each["end"] - each["start"], int(each["version"])) for each in entries]
     runs = itertools.groupby([span for span in spans if span[0]], lambda span: span[1])
-    made = [(sum(size for size, _ in run), version) for version, run in runs]
-    if not (made and count):
+    runs_by_version = [(sum(size for size, _ in run), version) for version, run in runs]
+    if not (runs_by_version and count):
         return [(count, int(cast(str, meta["weight_version"])))]
-    if sum(size for size, _ in made) != count:
-        raise ValueError(f"weight_versions {told} do not cover {count} tokens")
-    return made
+    if sum(size for size, _ in runs_by_version) != count:
+        raise ValueError(f"weight_versions {entries} do not cover {count} tokens")
+    return runs_by_version
 
 
-def _after(spans: Sequence[Span], told: int) -> list[Span]:
+def _after(spans: Sequence[Span], num_sent: int) -> list[Span]:
     left, start = list[Span](), 0
     for size, version in spans:
         start += size
-        if start > told:
-            left.append((min(size, start - told), version))
+        if start > num_sent:
+            left.append((min(size, start - num_sent), version))
     return left
 
 
-def _columns(reply: Mapping[str, Json], meta: Meta) -> tuple[list[int], list[float]]:
+def _tokens_and_log_probs(reply: Mapping[str, Json], meta: Meta) -> tuple[list[int], list[float]]:
     tokens = cast(list[int], reply["output_ids"])
     entries = cast(Sequence[Sequence[float]], meta["output_token_logprobs"])
     if [entry[1] for entry in entries] != tokens:
@@ -297,7 +297,7 @@ def _columns(reply: Mapping[str, Json], meta: Meta) -> tuple[list[int], list[flo
     return tokens, [entry[0] for entry in entries]
 
 
-def _end(meta: Meta) -> tuple[FinishReason | None, int | str | None]:
+def _finish(meta: Meta) -> tuple[FinishReason | None, int | str | None]:
     reason = cast(Meta | None, meta["finish_reason"])
     if reason is None:
         return None, None
@@ -337,8 +337,8 @@ def _drafts(meta: Meta, count: int) -> SpecInfo | None:
 
 def _experts(meta: Meta) -> "array[int]":
     """The routed experts; empty for a model without experts, for which SGLang returns none."""
-    told = cast(str | None, meta.get("routed_experts"))
-    return array("i", base64.b64decode(told)) if told else array("i")
+    encoded = cast(str | None, meta.get("routed_experts"))
+    return array("i", base64.b64decode(encoded)) if encoded else array("i")
 
 
 def _kept_ids(meta: Meta, count: int) -> "tuple[array[int], array[int]]":

@@ -29,10 +29,10 @@ from slime_core.roles import Place
 from slime_engine_sglang.arguments import environment_for
 
 PR_SET_PDEATHSIG = 1
-LOOK_S = 0.5  # Seconds between two checks of the server's processes
+CHECK_S = 0.5  # Seconds between two checks of the server's processes
 STOPPED_S = 5.0  # Seconds that a process may be stopped (SIGSTOP) before the server counts as dead
 LAST_BYTES, LAST_LINES = 8192, 20  # How much of the output an error contains
-OWN = b"sglang::"  # Prefix of the titles of SGLang's processes
+TITLE_PREFIX = b"sglang::"  # Prefix of the titles of SGLang's processes
 
 
 class Host:
@@ -42,15 +42,15 @@ class Host:
         self,
         command: Sequence[str],
         place: Place,
-        told_by: str,
+        setting: str,
         ports: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
         output: int | None = None,
     ) -> None:
         if shutil.which(command[0]) is None:
-            raise ConfigError(f"{command[0]} ({told_by}) does not exist")
-        self._kept = kept_port(place.address, place.port)
-        port = self._kept.getsockname()[1]
+            raise ConfigError(f"{command[0]} ({setting}) does not exist")
+        self._reservation = reserve_port(place.address, place.port)
+        port = self._reservation.getsockname()[1]
         self._url = f"http://{place.address}:{port}"
         self._process = subprocess.Popen(
             [*command, "--host", place.address, "--port", str(port), *ports],
@@ -69,7 +69,7 @@ class Host:
         self._closing.set()
         self._process.kill()
         self._process.wait()
-        self._kept.close()
+        self._reservation.close()
 
 
 class ServerHost(Host):
@@ -82,13 +82,13 @@ class ServerHost(Host):
         self._temporary = tempfile.mkdtemp(prefix="sglang-")
         environment = {**environment, "TMPDIR": self._temporary}
         try:
-            told_by = "[engine.sglang] python"
-            super().__init__(command, place, told_by, environment=environment, output=subprocess.PIPE)
+            setting = "[engine.sglang] python"
+            super().__init__(command, place, setting, environment=environment, output=subprocess.PIPE)
         except BaseException:
             shutil.rmtree(self._temporary, ignore_errors=True)
             raise
-        self._telling = threading.Thread(target=self._tell, name="output", daemon=True)
-        self._telling.start()
+        self._copying = threading.Thread(target=self._copy_output, name="output", daemon=True)
+        self._copying.start()
         threading.Thread(target=self._watch, name="server", daemon=True).start()
 
     def last_lines(self) -> str:
@@ -102,7 +102,7 @@ class ServerHost(Host):
         super().close()
         shutil.rmtree(self._temporary, ignore_errors=True)
 
-    def _tell(self) -> None:
+    def _copy_output(self) -> None:
         """Copy the server's output to the log; if the disk is full, drop it: a failed write would end SGLang."""
         assert self._process.stdout is not None, "stdout is a pipe"
         with self._process.stdout as printed:
@@ -111,13 +111,13 @@ class ServerHost(Host):
                     os.write(1, part)
 
     def _watch(self) -> None:
-        company, looks = Company(), dict[int, int]()
-        while not self._closing.wait(LOOK_S):
+        processes, stops = ServerProcesses(), dict[int, int]()
+        while not self._closing.wait(CHECK_S):
             code = self._process.poll()
-            running = {pid for pid in _descendants(self._process.pid) if _is_own(pid)}
-            looks = {pid: looks.get(pid, 0) + 1 for pid in (self._process.pid, *running) if _is_stopped(pid)}
-            stopped = [pid for pid, count in looks.items() if count * LOOK_S >= STOPPED_S]
-            lost = company.lost(running)
+            running = {pid for pid in _descendants(self._process.pid) if _is_sglang(pid)}
+            stops = {pid: stops.get(pid, 0) + 1 for pid in (self._process.pid, *running) if _is_stopped(pid)}
+            stopped = [pid for pid, count in stops.items() if count * CHECK_S >= STOPPED_S]
+            lost = processes.lost(running)
             if code is None and not lost and not stopped:
                 continue
             if self._closing.is_set():
@@ -129,14 +129,14 @@ class ServerHost(Host):
             else:
                 how = f"is stopped: its process {stopped[0]} has not run for {STOPPED_S:g} s"
             self._process.kill()
-            self._telling.join(LOOK_S)
+            self._copying.join(CHECK_S)
             with suppress(OSError):
                 os.write(1, f"the SGLang server, process {self._process.pid}, {how}\n".encode())
             shutil.rmtree(self._temporary, ignore_errors=True)
             os._exit(1)
 
 
-class Company:
+class ServerProcesses:
     """The processes that a server needs, found by repeated checks of its process tree.
 
     A process counts only if two checks find it. A short-lived child such as `lscpu` has its parent's title until it
@@ -166,10 +166,10 @@ def _descendants(pid: int) -> list[int]:
     return [each for child in found for each in (child, *_descendants(child))]
 
 
-def _is_own(pid: int) -> bool:
+def _is_sglang(pid: int) -> bool:
     """Whether a process is alive and belongs to SGLang; a dead process has no command line."""
     with suppress(OSError):
-        return Path(f"/proc/{pid}/cmdline").read_bytes().startswith(OWN)
+        return Path(f"/proc/{pid}/cmdline").read_bytes().startswith(TITLE_PREFIX)
     return False
 
 
@@ -179,21 +179,21 @@ def _is_stopped(pid: int) -> bool:
     return False
 
 
-def kept_port(address: str, wanted: int) -> socket.socket:
-    """A bound socket that reserves a port for a server and never listens: `wanted`, or a free port if it is taken.
+def reserve_port(address: str, preferred: int) -> socket.socket:
+    """A bound socket that reserves a port for a server and never listens: `preferred`, or a free port if it is taken.
 
     A server takes minutes to start. Without the socket the OS could assign its port to another process, and its
     responses would count as the server's. Servers set SO_REUSEADDR, so they can still listen on the port.
     """
-    for port in (wanted, 0):
-        kept = socket.socket()
-        kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    for port in (preferred, 0):
+        reserved = socket.socket()
+        reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            kept.bind((address, port))
+            reserved.bind((address, port))
         except OSError:
-            kept.close()
+            reserved.close()
         else:
-            return kept
+            return reserved
     raise WorkerError(f"{address} has no free port")
 
 

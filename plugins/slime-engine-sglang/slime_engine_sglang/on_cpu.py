@@ -27,44 +27,44 @@ from unittest import mock
 
 import torch
 
-STAND_INS = ("sgl_kernel", "soundfile", "torchvision")
+STUBBED_PACKAGES = ("sgl_kernel", "soundfile", "torchvision")
 """Packages that SGLang imports and that have no build for a CPU torch."""
 STUBS = ("_platform_stubs.py", "_triton_stub.py")  # SGLang's own stub of triton: since 0.5.17, and before
-MADE_FOR = "SGLang 0.5.23 with torch 2.13"
-SEEDED = "--enable-deterministic-inference"
+TESTED_WITH = "SGLang 0.5.23 with torch 2.13"
+SEED_FLAG = "--enable-deterministic-inference"
 ROWS = 16  # Fixed number of rows per matrix product, so that a result does not depend on the batch size
 LOW32 = 0xFFFFFFFF
 
 
-class Missing:
+class StubName:
     """Stub for any name in a missing package. It can be imported, subclassed and used as a decorator; a call raises."""
 
     def __init__(self, name: str, *bases: object) -> None:
         self._name = name
 
-    def __call__(self, *given: object, **named: object) -> object:
-        if len(given) == 1 and callable(given[0]) and not named:
-            return given[0]  # as a decorator
+    def __call__(self, *args: object, **kwargs: object) -> object:
+        if len(args) == 1 and callable(args[0]) and not kwargs:
+            return args[0]  # as a decorator
         raise NotImplementedError(f"{self._name} was called, which is only a stub on the CPU")
 
-    def __getattr__(self, name: str) -> "Missing":
+    def __getattr__(self, name: str) -> "StubName":
         if name.startswith("__"):
             raise AttributeError(name)
-        return Missing(f"{self._name}.{name}")
+        return StubName(f"{self._name}.{name}")
 
     def __mro_entries__(self, bases: tuple[object, ...]) -> tuple[type, ...]:
         return (object,)
 
 
-class StandIn(types.ModuleType):
+class StubModule(types.ModuleType):
     """Stub of a missing package or module."""
 
     __version__ = "0.0.0"
 
-    def __getattr__(self, name: str) -> Missing:
+    def __getattr__(self, name: str) -> StubName:
         if name.startswith("__"):
             raise AttributeError(name)
-        return Missing(f"{self.__name__}.{name}")
+        return StubName(f"{self.__name__}.{name}")
 
 
 class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
@@ -73,11 +73,11 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: types.ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        known = fullname.partition(".")[0] in STAND_INS
+        known = fullname.partition(".")[0] in STUBBED_PACKAGES
         return importlib.machinery.ModuleSpec(fullname, self, is_package=True) if known else None
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType:
-        return StandIn(spec.name)
+        return StubModule(spec.name)
 
     def exec_module(self, module: types.ModuleType) -> None:
         """Do nothing: a stub has no code."""
@@ -91,10 +91,10 @@ class Cudart:
 
         success = 0
 
-    def cudaHostRegister(self, *given: object) -> int:  # noqa: N802
+    def cudaHostRegister(self, *args: object) -> int:  # noqa: N802
         return self.cudaError.success
 
-    def cudaHostUnregister(self, *given: object) -> int:  # noqa: N802
+    def cudaHostUnregister(self, *args: object) -> int:  # noqa: N802
         return self.cudaError.success
 
 
@@ -104,14 +104,14 @@ def install() -> None:
     sys.meta_path.append(Finder())
     torch.cuda.cudart = Cudart
     try:
-        _stand_in_for_triton()
-        if SEEDED in sys.argv:
-            _let_seeds_be_heeded()
+        _stub_triton()
+        if SEED_FLAG in sys.argv:
+            _enable_seeds()
     except Exception as error:  # another release of torch or SGLang may differ in any way
         raise SystemExit(
             f"SGLang {_version('sglang')} cannot start on the CPU with torch {torch.__version__} of "
             f"{sys.executable}: {type(error).__name__}: {error}. "
-            f"CPU servers need {MADE_FOR}. "
+            f"CPU servers need {TESTED_WITH}. "
             "Run `make servers` in a checkout of slime-core, and set --sglang-python .venv-sglang/bin/python"
         ) from error
 
@@ -123,7 +123,7 @@ def _version(package: str) -> str:
         return "(which is not installed)"
 
 
-def _stand_in_for_triton() -> None:
+def _stub_triton() -> None:
     """Install SGLang's own stub of triton, which was written for Apple machines."""
     if importlib.util.find_spec("triton") is not None:
         return
@@ -150,7 +150,7 @@ def _stand_in_for_triton() -> None:
         module.install_platform_stubs()
 
 
-def _let_seeds_be_heeded() -> None:
+def _enable_seeds() -> None:
     """Allow `--enable-deterministic-inference` without its GPU kernels, which plain PyTorch does not need."""
     import sglang.srt.batch_invariant_ops as package
     from sglang.srt.arg_groups import choices
@@ -162,12 +162,12 @@ def _let_seeds_be_heeded() -> None:
     sampler.multinomial_with_seed = getattr(
         sampler.multinomial_with_seed, "_torchdynamo_orig_callable", sampler.multinomial_with_seed
     )
-    sampler.top_k_top_p_min_p_sampling_from_probs_torch = drawing_by_id(
-        sampler.top_k_top_p_min_p_sampling_from_probs_torch, lambda *given: sampler.multinomial_with_seed(*given)
+    sampler.top_k_top_p_min_p_sampling_from_probs_torch = sample_by_id(
+        sampler.top_k_top_p_min_p_sampling_from_probs_torch, lambda *args: sampler.multinomial_with_seed(*args)
     )
 
 
-def drawing_by_id(draw: Callable[..., Any], drawn_with_seed: Callable[..., torch.Tensor]) -> Callable[..., Any]:
+def sample_by_id(draw: Callable[..., Any], drawn_with_seed: Callable[..., torch.Tensor]) -> Callable[..., Any]:
     """SGLang's sampler with top-k and top-p, with a seed's noise assigned by token id instead of by rank.
 
     If one request of a batch is greedy or has a top-k or top-p, SGLang assigns the noise by rank for the whole batch.
@@ -182,11 +182,11 @@ def drawing_by_id(draw: Callable[..., Any], drawn_with_seed: Callable[..., torch
         need_min_p_sampling: bool,
         sampling_seed: torch.Tensor | None,
         positions: torch.Tensor,
-        **named: Any,  # noqa: ANN401
+        **kwargs: Any,  # noqa: ANN401
     ) -> Any:  # noqa: ANN401
-        made = draw(probs, top_ks, top_ps, min_ps, need_min_p_sampling, sampling_seed, positions, **named)
+        result = draw(probs, top_ks, top_ps, min_ps, need_min_p_sampling, sampling_seed, positions, **kwargs)
         if sampling_seed is None:
-            return made
+            return result
         kept, ids = probs.sort(dim=-1, descending=True)
         before = kept.cumsum(dim=-1) - kept
         ranks = torch.arange(probs.shape[-1])
@@ -196,9 +196,9 @@ def drawing_by_id(draw: Callable[..., Any], drawn_with_seed: Callable[..., torch
         weights = torch.where(whole[:, None], probs, torch.zeros_like(probs).scatter_(1, ids, kept))
         drawn = drawn_with_seed(weights.log(), sampling_seed, positions)
         tokens = drawn.view(-1).to(torch.int32)
-        if not named.get("return_filtered_probs"):
+        if not kwargs.get("return_filtered_probs"):
             return tokens
-        _, filtered, order, _ = made
+        _, filtered, order, _ = result
         return tokens, filtered, order, weights.gather(1, drawn).view(-1)
 
     return by_id
@@ -220,16 +220,16 @@ _LIBRARY = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call
 
 def product(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
     """`left @ right` of [n, k] and [k, m], computed in blocks of exactly `ROWS` rows."""
-    rows, made = left.shape[0], left.new_empty(left.shape[0], right.shape[1])
+    rows, output = left.shape[0], left.new_empty(left.shape[0], right.shape[1])
     for start in range(0, rows, ROWS):
         block = left[start : start + ROWS]
         count = len(block)
         if count < ROWS:
             block = torch.cat([block, block.new_zeros(ROWS - count, block.shape[1])])
         # With `out`, torch calls another operator, which is not overridden.
-        result = torch.mm(block.contiguous(), right, out=left.new_empty(ROWS, right.shape[1]))
-        made[start : start + count] = result[:count]
-    return made
+        products = torch.mm(block.contiguous(), right, out=left.new_empty(ROWS, right.shape[1]))
+        output[start : start + count] = products[:count]
+    return output
 
 
 def sum_and_product(

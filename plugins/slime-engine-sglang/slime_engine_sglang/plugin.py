@@ -18,7 +18,7 @@ from slime_core.roles import (
 )
 from slime_core.sample import Json
 from slime_engine_sglang.collective.transports import Distributed, DistributedSettings, Tensor, TensorSettings
-from slime_engine_sglang.settings import LEAVES_OUT, SglangSettings
+from slime_engine_sglang.settings import DROPPED_EXTRAS, SglangSettings
 
 SLIME_API = "1"
 
@@ -34,7 +34,7 @@ def slime_engines() -> Iterable[EngineSpec]:
         transports=("shared-buffer", "disk", "distributed", "tensor"),
         bf16=True,
         gives=frozenset(Extra),
-        excluded_extras=_withholds,
+        excluded_extras=_excluded_extras,
         releases=frozenset({MemoryTag.WEIGHTS, MemoryTag.KV_CACHE, MemoryTag.CUDA_GRAPH}),
         workers_key="gpus",
         workers=_workers,
@@ -97,9 +97,9 @@ def _needs(settings: Settings) -> Needs:
     return cast(SglangSettings, settings).needs
 
 
-def _withholds(settings: Settings) -> frozenset[Extra]:
+def _excluded_extras(settings: Settings) -> frozenset[Extra]:
     router = cast(SglangSettings, settings).router
-    return LEAVES_OUT[router.use] if router else frozenset()
+    return DROPPED_EXTRAS[router.use] if router else frozenset()
 
 
 def _workers(settings: Settings) -> int:

@@ -18,7 +18,7 @@ from typing import ClassVar, cast
 
 from slime_core.errors import ModelError
 from slime_core.roles import GivesFiles, WeightChannel, WeightSlot
-from slime_engine_sglang.checkpoint import HEAD, config_of, read_header, shapes_in, weights_of
+from slime_engine_sglang.checkpoint import HEAD, header_shapes, read_config, read_header, weight_shapes
 from slime_engine_sglang.server import Server
 from slime_engine_sglang.weights import Folder
 
@@ -34,7 +34,7 @@ class Published:
     file: Path  # The transport's file; the directory links to it
     slots: tuple[WeightSlot, ...]  # Weights that the file must contain
     version: int
-    lasts: ClassVar[bool] = True
+    is_reloadable: ClassVar[bool] = True
 
     async def load(self, server: Server, version: str, *, flush: bool) -> None:
         await asyncio.to_thread(check_file, self.file, self.slots, self.version)
@@ -46,7 +46,7 @@ class Publications:
 
     def __init__(self, model: Path, folder: Path) -> None:
         self._model, self._folder = model.absolute(), folder.absolute()
-        self._own: Mapping[str, tuple[int, ...]] | None = None
+        self._model_shapes: Mapping[str, tuple[int, ...]] | None = None
         self._checked: WeightChannel | None = None
 
     def prepare(self, channel: WeightChannel, version: int) -> Published:
@@ -59,7 +59,7 @@ class Publications:
         self.check(channel)
         file = channel.path_of(version)
         check_file(file, channel.slots, version)
-        return Published(Folder(self._linked(file, version)), file, channel.slots, version)
+        return Published(Folder(self._link(file, version)), file, channel.slots, version)
 
     def check(self, channel: WeightChannel) -> None:
         """Check a channel's names and shapes against the model. Raises ModelError: they differ."""
@@ -67,7 +67,7 @@ class Publications:
             check_slots(channel.slots, self._shapes(), self._model, tied=self._is_tied())
             self._checked = channel
 
-    def _linked(self, file: Path, version: int) -> Path:
+    def _link(self, file: Path, version: int) -> Path:
         folder = self._folder / f"version_{version:06d}"
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
@@ -80,41 +80,40 @@ class Publications:
         return folder
 
     def _shapes(self) -> Mapping[str, tuple[int, ...]]:
-        if self._own is None:
-            self._own = weights_of(self._model)
-        return self._own
+        if self._model_shapes is None:
+            self._model_shapes = weight_shapes(self._model)
+        return self._model_shapes
 
     def _is_tied(self) -> bool:
-        return bool(config_of(self._model).get("tie_word_embeddings"))
+        return bool(read_config(self._model).get("tie_word_embeddings"))
 
 
-def check_slots(slots: Iterable[WeightSlot], own: Mapping[str, tuple[int, ...]], model: Path, *, tied: bool) -> None:
+def check_slots(slots: Iterable[WeightSlot], shapes: Mapping[str, tuple[int, ...]], model: Path, *, tied: bool) -> None:
     """Check that slots match a model's weights (a `tied` head may be missing), since SGLang ignores unknown names."""
     where = f"the trainer's weights do not match the engine's model {model}"
     free = {HEAD} if tied else set()
     sent = set()
     for slot in slots:
         sent.add(slot.name)
-        if slot.name in free - own.keys():
+        if slot.name in free - shapes.keys():
             continue
-        if slot.name not in own:
-            raise ModelError(f"{where}: the model has no {slot}; it has {', '.join(sorted(own)[:3])} and others")
-        if own[slot.name] != slot.shape:
-            raise ModelError(f"{where}: {slot} has the shape {own[slot.name]} in the model")
-    if missing := sorted(own.keys() - sent - free):
-        raise ModelError(
-            f"{where}: the trainer sends {len(sent)} of {len(own)} weights, without {missing[0]} {own[missing[0]]}"
-        )
+        if slot.name not in shapes:
+            raise ModelError(f"{where}: the model has no {slot}; it has {', '.join(sorted(shapes)[:3])} and others")
+        if shapes[slot.name] != slot.shape:
+            raise ModelError(f"{where}: {slot} has the shape {shapes[slot.name]} in the model")
+    if missing := sorted(shapes.keys() - sent - free):
+        sent_count = f"{len(sent)} of {len(shapes)} weights"
+        raise ModelError(f"{where}: the trainer sends {sent_count}, without {missing[0]} {shapes[missing[0]]}")
 
 
 def check_file(path: Path, slots: Iterable[WeightSlot], version: int) -> None:
     """Check that a file contains these slots and, if it names a version, this version. Raises ModelError otherwise."""
     header = read_header(path)
     metadata = cast(Mapping[str, str], header.get("__metadata__", {}))
-    said = str(metadata.get("version", version)).strip()
-    if said != str(version):
-        raise ModelError(f"{path} contains version {said} of the weights; expected version {version}")
-    found = shapes_in(header)
+    stored = str(metadata.get("version", version)).strip()
+    if stored != str(version):
+        raise ModelError(f"{path} contains version {stored} of the weights; expected version {version}")
+    found = header_shapes(header)
     for slot in slots:
         if found.get(slot.name) != slot.shape:
             raise ModelError(f"{path} does not contain {slot}: the shape there is {found.get(slot.name)}")

@@ -37,12 +37,12 @@ from slime_engine_sglang.arguments import router_arguments
 from slime_engine_sglang.calls import Gate
 from slime_engine_sglang.command_line import command_line
 from slime_engine_sglang.server import Server, Table
-from slime_engine_sglang.settings import LEAVES_OUT, ROUTER_MODULES, RouterSettings, SglangSettings
+from slime_engine_sglang.settings import DROPPED_EXTRAS, ROUTER_MODULES, RouterSettings, SglangSettings
 
 ROUTER_HOST = "slime_engine_sglang.host:RouterHost"
 START_S = 60.0  # Seconds within which a router must listen, and within which it must add a server
 POLL_S = 0.05
-LOOK_S, DEAF_S = 1.0, 5.0  # Seconds between two liveness checks, and within which the router must answer
+CHECK_S, ANSWER_S = 1.0, 5.0  # Seconds between two liveness checks, and within which the router must answer
 DEFAULTS: Mapping[str, JsonValue] = {
     "log_level": "warn",
     "prometheus_host": "127.0.0.1",
@@ -56,8 +56,8 @@ DEFAULTS: Mapping[str, JsonValue] = {
 class Router:
     """One router process. `Fleet` restarts it when it ends."""
 
-    def __init__(self, settings: RouterSettings, launcher: Launcher, *, within_s: float) -> None:
-        self._settings, self._launcher, self._within_s = settings, launcher, within_s
+    def __init__(self, settings: RouterSettings, launcher: Launcher, *, timeout_s: float) -> None:
+        self._settings, self._launcher, self._timeout_s = settings, launcher, timeout_s
         self._group: WorkerGroup | None = None
         self._server: Server | None = None
 
@@ -72,18 +72,18 @@ class Router:
         group = self._group = await self._launcher.start(spec)
         url, pid = cast(tuple[str, int], (await group.call("address"))[0])
         server = self._server = Server(url, f"router (pid {pid})")
-        life = asyncio.create_task(group.watch())
+        group_watch = asyncio.create_task(group.watch())
         try:
             async with asyncio.timeout(START_S):
-                while not await server.listens("/liveness", DEAF_S):
-                    await asyncio.wait([life], timeout=POLL_S)
-                    if life.done():
-                        life.result()
+                while not await server.listens("/liveness", ANSWER_S):
+                    await asyncio.wait([group_watch], timeout=POLL_S)
+                    if group_watch.done():
+                        group_watch.result()
         except TimeoutError:
             raise WorkerError(f"{server.title} did not start within {START_S:g} s") from None
         finally:
-            life.cancel()
-            await asyncio.gather(life, return_exceptions=True)
+            group_watch.cancel()
+            await asyncio.gather(group_watch, return_exceptions=True)
 
     def _command(self) -> Sequence[str]:
         settings = self._settings
@@ -91,38 +91,38 @@ class Router:
             known = router_arguments(settings.use, settings.python)
         except ValueError as error:
             raise WorkerError(str(error)) from None
-        own: dict[str, JsonValue] = {"policy": settings.policy, "request_timeout_secs": math.ceil(self._within_s)}
+        own: dict[str, JsonValue] = {"policy": settings.policy, "request_timeout_secs": math.ceil(self._timeout_s)}
         python = str(settings.python or sys.executable)
         return [python, "-m", ROUTER_MODULES[settings.use], *command_line(known, {**DEFAULTS, **own, **settings.args})]
 
     async def add(self, url: str) -> None:
-        await self.server.ask("/workers", {"url": url}, within_s=START_S)
+        await self.server.ask("/workers", {"url": url}, timeout_s=START_S)
         try:
             async with asyncio.timeout(START_S):
-                while not (listed := await self._listed(url)) or not listed["is_healthy"]:  # noqa: ASYNC110
+                while not (listed := await self._find_worker(url)) or not listed["is_healthy"]:  # noqa: ASYNC110
                     await asyncio.sleep(POLL_S)
         except TimeoutError:
             raise WorkerError(f"{self.server.title} did not add {url} within {START_S:g} s") from None
 
     async def remove(self, url: str) -> None:
         """Stop routing new requests to a server; running requests continue."""
-        if listed := await self._listed(url):
-            await self.server.ask(f"/workers/{listed['id']}", method="DELETE", within_s=DEAF_S)
+        if listed := await self._find_worker(url):
+            await self.server.ask(f"/workers/{listed['id']}", method="DELETE", timeout_s=ANSWER_S)
 
     async def watch(self) -> None:
         assert self._group is not None, "start() has ended"
-        life = asyncio.create_task(self._group.watch())
+        group_watch = asyncio.create_task(self._group.watch())
         try:
-            while not life.done():
-                await asyncio.wait([life], timeout=LOOK_S)
-                if not life.done() and not await self.server.listens("/liveness", DEAF_S):
-                    await asyncio.wait([life], timeout=LOOK_S)  # wait whether the process has ended
-                    if not life.done():
+            while not group_watch.done():
+                await asyncio.wait([group_watch], timeout=CHECK_S)
+                if not group_watch.done() and not await self.server.listens("/liveness", ANSWER_S):
+                    await asyncio.wait([group_watch], timeout=CHECK_S)  # the process may just have ended
+                    if not group_watch.done():
                         raise WorkerError(f"{self.server.title} does not answer any more")
-            life.result()
+            group_watch.result()
         finally:
-            life.cancel()
-            await asyncio.gather(life, return_exceptions=True)
+            group_watch.cancel()
+            await asyncio.gather(group_watch, return_exceptions=True)
 
     async def close(self) -> None:
         if self._group is not None:
@@ -130,9 +130,9 @@ class Router:
         if self._server is not None:
             await self._server.close()
 
-    async def _listed(self, url: str) -> Table | None:
-        workers = await self.server.ask("/workers", within_s=DEAF_S)
-        listed = self.server.understood("/workers", lambda: cast(Sequence[Table], workers["workers"]))
+    async def _find_worker(self, url: str) -> Table | None:
+        workers = await self.server.ask("/workers", timeout_s=ANSWER_S)
+        listed = self.server.parse("/workers", lambda: cast(Sequence[Table], workers["workers"]))
         return next((each for each in listed if each["url"] == url), None)
 
 
@@ -148,16 +148,16 @@ class Fleet:
     def __init__(self, setup: EngineSetup, settings: SglangSettings) -> None:
         self.gate = Gate()  # Closed while an engine aborts all its requests
         chosen = settings.router
-        self._leaves_out = LEAVES_OUT[chosen.use] if chosen else frozenset[Extra]()
-        self._router = Router(chosen, setup.launcher, within_s=settings.request_timeout_s) if chosen else None
+        self._dropped = DROPPED_EXTRAS[chosen.use] if chosen else frozenset[Extra]()
+        self._router = Router(chosen, setup.launcher, timeout_s=settings.request_timeout_s) if chosen else None
         self._versions: dict[Server, int | None] = {}
         self._behind: set[Server] = set()
-        self._proved: set[Server] = set()
+        self._working: set[Server] = set()
         self._users = 0
-        self._is_up = self._agree = False
-        self._turn = asyncio.Lock()
+        self._is_up = self._versions_agree = False
+        self._lock = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._mind: asyncio.Task[None] | None = None
+        self._keeper: asyncio.Task[None] | None = None
 
     @classmethod
     def of(cls, setup: EngineSetup, settings: SglangSettings) -> "Fleet":
@@ -167,8 +167,8 @@ class Fleet:
     async def enter(self) -> None:
         """Register an engine. The first engine starts the router. Raises WorkerError: the router could not start."""
         self._users += 1
-        async with self._turn:
-            if self._router is None or self._mind is not None:
+        async with self._lock:
+            if self._router is None or self._keeper is not None:
                 return
             try:
                 await self._router.start()
@@ -176,67 +176,67 @@ class Fleet:
                 await self._router.close()
                 raise
             self._is_up = True
-            self._mind = asyncio.create_task(self._kept(self._router))
+            self._keeper = asyncio.create_task(self._keep_running(self._router))
 
     async def leave(self, server: Server | None) -> None:
         self._users -= 1
         if server is not None:
-            await self._removed(server)
-        async with self._turn:
-            if self._users or self._router is None or self._mind is None:
+            await self._remove(server)
+        async with self._lock:
+            if self._users or self._router is None or self._keeper is None:
                 return
-            mind, self._mind, self._is_up = self._mind, None, False
-            for task in (mind, *self._tasks):
+            keeper, self._keeper, self._is_up = self._keeper, None, False
+            for task in (keeper, *self._tasks):
                 task.cancel()
-            await asyncio.gather(mind, *self._tasks, return_exceptions=True)
+            await asyncio.gather(keeper, *self._tasks, return_exceptions=True)
             await self._router.close()
 
     def serves(self, server: Server, version: int | None) -> None:
         self._versions[server] = version
-        self._look()
+        self._compare_versions()
 
-    def prove(self, server: Server) -> None:
-        if self._router is not None and server not in self._proved:
-            self._proved.add(server)
-            task = asyncio.create_task(self._added(self._router, server))
+    def mark_working(self, server: Server) -> None:
+        if self._router is not None and server not in self._working:
+            self._working.add(server)
+            task = asyncio.create_task(self._add(self._router, server))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
     def router_for(self, own: Server, request: GenerateRequest) -> Server | None:
         """The router for a request; None: use the engine's own server."""
-        if not self._is_up or not self._agree or own not in self._behind or request.want & self._leaves_out:
+        if not self._is_up or not self._versions_agree or own not in self._behind or request.want & self._dropped:
             return None
         assert self._router is not None, "_is_up"
         return self._router.server
 
-    def may_be_at(self, own: Server) -> Sequence[Server]:
+    def possible_servers(self, own: Server) -> Sequence[Server]:
         """Servers that may be working on a request of an engine."""
         return [own, *(self._behind - {own})] if own in self._behind else [own]
 
-    async def _added(self, router: Router, server: Server) -> None:
+    async def _add(self, router: Router, server: Server) -> None:
         try:
             await router.add(server.url)
         except SlimeError as error:
             log.warning("%s was not added to the router: %s", server.title, error)
             return
-        if server in self._proved:  # its engine has not closed meanwhile
+        if server in self._working:  # its engine has not closed meanwhile
             self._behind.add(server)
-            self._look()
+            self._compare_versions()
 
-    async def _removed(self, server: Server) -> None:
-        for known in (self._behind, self._proved):
+    async def _remove(self, server: Server) -> None:
+        for known in (self._behind, self._working):
             known.discard(server)
         self._versions.pop(server, None)
-        self._look()
+        self._compare_versions()
         if self._router is not None and self._is_up:
             with suppress(SlimeError):
                 await self._router.remove(server.url)
 
-    def _look(self) -> None:
+    def _compare_versions(self) -> None:
         versions = {self._versions.get(each) for each in self._behind}
-        self._agree = len(versions) == 1 and None not in versions
+        self._versions_agree = len(versions) == 1 and None not in versions
 
-    async def _kept(self, router: Router) -> None:
+    async def _keep_running(self, router: Router) -> None:
         while True:
             try:
                 await router.watch()

@@ -31,7 +31,7 @@ from slime_engine_sglang.settings import (
     layout_of,
 )
 
-HOW_TO_GET = (
+HOW_TO_INSTALL = (
     "For CPUs, run `make servers` in a checkout of slime-core, which builds .venv-sglang. For GPUs, run "
     f"`pip install -e . -e './plugins/slime-engine-sglang[server]'` or `pip install sglang=={NEWEST}` in a separate "
     "environment. Then set [engine.sglang] python, or --sglang-python, to the Python that has it"
@@ -88,12 +88,12 @@ def check_count(settings: SglangSettings, engines: int) -> None:
 def check_python(python: Path | None) -> None:
     """Check that a Python exists and has a supported SGLang. Raises ConfigError: it does not."""
     if python is not None and shutil.which(python) is None:
-        raise ConfigError(f"[engine.sglang] python = {str(python)!r} does not exist. {HOW_TO_GET}")
+        raise ConfigError(f"[engine.sglang] python = {str(python)!r} does not exist. {HOW_TO_INSTALL}")
     where = f"in {python or sys.executable}"
     try:
         version = installed_version(python)
         if version is None:
-            raise ConfigError(f"SGLang is not installed {where}. {HOW_TO_GET}")
+            raise ConfigError(f"SGLang is not installed {where}. {HOW_TO_INSTALL}")
         check_version(version, where)
     except ValueError as error:
         raise ConfigError(str(error)) from None
@@ -128,7 +128,7 @@ def check_router(settings: RouterSettings) -> None:
 def _check_split(layout: Layout, use: EngineUse) -> None:
     """Check that heads divide over the GPUs: otherwise SGLang fails with an assertion after a minute."""
     config = {**use.model, **cast(dict[str, object], use.model.get("text_config") or {})}
-    heads, size = config.get("num_attention_heads"), layout.of_heads
+    heads, size = config.get("num_attention_heads"), layout.head_shards
     if isinstance(heads, int) and heads % size:
         rest = layout.gpus // size
         fits = [str(rest * each) for each in range(1, heads + 1) if heads % each == 0]
@@ -150,8 +150,8 @@ def _check_drafts(settings: SglangSettings) -> None:
 
 ON_CPU = Path(__file__).with_name("on_cpu.py")  # Script that replaces `sglang.launch_server` without GPUs
 
-ALWAYS: Mapping[str, JsonValue] = {"skip_server_warmup": True, "log_level": "warning", "log_level_http": "error"}
-CPU: Mapping[str, JsonValue] = {
+DEFAULTS: Mapping[str, JsonValue] = {"skip_server_warmup": True, "log_level": "warning", "log_level_http": "error"}
+CPU_DEFAULTS: Mapping[str, JsonValue] = {
     "device": "cpu",
     "attention_backend": "torch_native",
     "sampling_backend": "pytorch",
@@ -168,7 +168,7 @@ def server_command(settings: SglangSettings, setup: EngineSetup) -> list[str]:
     python = str(settings.python or sys.executable)
     # -P: without it, Python would import this package's modules from the script's folder first.
     entry = ["-m", "sglang.launch_server"] if settings.gpus else ["-P", str(ON_CPU)]
-    arguments: dict[str, JsonValue] = {**ALWAYS, **({} if settings.gpus else CPU)}
+    arguments: dict[str, JsonValue] = {**DEFAULTS, **({} if settings.gpus else CPU_DEFAULTS)}
     arguments["dtype"] = "bfloat16" if setup.bf16 else "float32"
     arguments["model_path"] = str(setup.hf_checkpoint)
     arguments["enable_deterministic_inference"] = settings.deterministic

@@ -21,7 +21,7 @@ ROUTER_OWN_ARGUMENTS = frozenset({"host", "port", "worker_urls", "policy", "prom
 
 ROUTER_MODULES = {"smg": "smg.launch_router", "sglang-router": "sglang_router.launch_router"}
 """Module of each router package that starts the router."""
-LEAVES_OUT = {"smg": frozenset[Extra](), "sglang-router": frozenset({Extra.ROUTED_EXPERTS, Extra.TOP_P_TOKENS})}
+DROPPED_EXTRAS = {"smg": frozenset[Extra](), "sglang-router": frozenset({Extra.ROUTED_EXPERTS, Extra.TOP_P_TOKENS})}
 """Request fields that a router drops; both drop `logit_bias`."""
 
 
@@ -41,25 +41,25 @@ class RouterSettings(Settings):
 
     @model_validator(mode="before")
     @classmethod
-    def _arguments_beside(cls, given: object) -> object:
+    def _collect_arguments(cls, values: object) -> object:
         """Move router arguments next to `policy` into `args`; `--router-cache-threshold` puts them there."""
-        if not isinstance(given, dict):
-            return given
-        beside = {name: value for name, value in given.items() if name not in cls.model_fields}
-        args = given.get("args", {})
-        if not beside or not isinstance(args, dict):
-            return given
-        if twice := sorted(name for name in beside if name in args and args[name] != beside[name]):
+        if not isinstance(values, dict):
+            return values
+        extra = {name: value for name, value in values.items() if name not in cls.model_fields}
+        args = values.get("args", {})
+        if not extra or not isinstance(args, dict):
+            return values
+        if conflicts := sorted(name for name in extra if name in args and args[name] != extra[name]):
             raise ValueError(
-                f"{twice[0]} is set to {beside[twice[0]]!r}, and in args to {args[twice[0]]!r}. Set it once"
+                f"{conflicts[0]} is set to {extra[conflicts[0]]!r}, and in args to {args[conflicts[0]]!r}. Set it once"
             )
-        own = {name: value for name, value in given.items() if name in cls.model_fields}
-        return {**own, "args": {**args, **beside}}
+        known = {name: value for name, value in values.items() if name in cls.model_fields}
+        return {**known, "args": {**args, **extra}}
 
     @field_validator("args")
     @classmethod
-    def _only_free_ones(cls, given: dict[str, JsonValue]) -> dict[str, JsonValue]:
-        named = {name.removeprefix("--").replace("-", "_"): value for name, value in given.items()}
+    def _check_args(cls, values: dict[str, JsonValue]) -> dict[str, JsonValue]:
+        named = {name.removeprefix("--").replace("-", "_"): value for name, value in values.items()}
         for name, value in named.items():
             if name in ROUTER_OWN_ARGUMENTS:
                 raise ValueError(f"{name} cannot be set, because it follows from the run and the other settings")
@@ -69,7 +69,7 @@ class RouterSettings(Settings):
 
     @field_validator("python")
     @classmethod
-    def _is_there(cls, python: Path | None) -> Path | None:
+    def _check_python(cls, python: Path | None) -> Path | None:
         if python is not None and shutil.which(python) is None:
             raise ValueError(f"{python} does not exist. Set it to a Python that has smg or sglang-router")
         return python
@@ -110,15 +110,15 @@ class SglangSettings(Settings):
 
     @field_validator("server")
     @classmethod
-    def _as_keys(cls, given: dict[str, JsonValue]) -> dict[str, JsonValue]:
-        for name in given:
+    def _check_names(cls, values: dict[str, JsonValue]) -> dict[str, JsonValue]:
+        for name in values:
             if name.startswith("-") or "-" in name:
                 raise ValueError(f"write {name.removeprefix('--').replace('-', '_')!r} instead of {name!r}")
-        return given
+        return values
 
     @field_validator("urls")
     @classmethod
-    def _addresses(cls, urls: list[str]) -> list[str]:
+    def _check_urls(cls, urls: list[str]) -> list[str]:
         for url in urls:
             parts = urlsplit(url)
             if parts.scheme not in ("http", "https") or not parts.netloc:
@@ -157,13 +157,13 @@ class Layout:
         return max(1, self.gpus // (self.replicas * self.stages))
 
     @property
-    def of_heads(self) -> int:
+    def head_shards(self) -> int:
         return max(1, self.tp_size // self.attentions)
 
 
 def layout_of(settings: SglangSettings) -> Layout:
     """The layout in the settings. Raises ConfigError: the number of GPUs does not fit it."""
-    replicas, stages, attentions = (_said(settings, names) for names in (REPLICAS, STAGES, ATTENTIONS))
+    replicas, stages, attentions = (_first_set(settings, names) for names in (REPLICAS, STAGES, ATTENTIONS))
     if settings.server.get("enable_dp_attention"):  # the form before attn_dp_size
         replicas, attentions = 1, replicas
     if settings.gpus % (parts := replicas * stages * attentions):
@@ -174,5 +174,5 @@ def layout_of(settings: SglangSettings) -> Layout:
     return Layout(settings.gpus, replicas, stages, attentions)
 
 
-def _said(settings: SglangSettings, names: tuple[str, ...]) -> int:
+def _first_set(settings: SglangSettings, names: tuple[str, ...]) -> int:
     return next((cast(int, settings.server[name]) for name in names if settings.server.get(name)), 1)

@@ -15,9 +15,9 @@ from servers import PYTHON, needs_servers
 from slime_core.errors import ConfigError
 from slime_core.roles import EngineUse, SamplingParams
 from slime_engine_sglang.arguments import (
+    LIST_SCRIPT,
     NEWEST,
     SHIPPED,
-    TELLS,
     SglangWarning,
     installed_version,
     server_arguments,
@@ -30,7 +30,7 @@ from slime_testing import write_tiny_model
 from tests.tables import table
 
 ASKED = """#!/bin/sh
-# Like `python -P tell_arguments.py FILE`; logs each query.
+# Like `python -P list_arguments.py FILE`; logs each query.
 echo asked >> "{log}"
 echo '[{{"name": "brand_new", "kind": "integer", "help": "New.", "default": 3}}]' > "$3"
 """
@@ -90,7 +90,7 @@ def test_gpus_are_divided_as_in_sglang(tmp_path: Path, gpus: int, server: dict[s
     made = line(python_with(tmp_path, "0.5.23"), write_tiny_model(tmp_path / "model"), gpus=gpus, server=server)
     assert made[made.index("--tp-size") + 1] == split
     shared = layout_of(SglangSettings(gpus=8, server={"attn_dp_size": 4}))
-    assert (shared.tp_size, shared.of_heads) == (8, 2)
+    assert (shared.tp_size, shared.head_shards) == (8, 2)
 
 
 @table(
@@ -202,5 +202,5 @@ def test_shipped_arguments_match_the_release(tmp_path: Path) -> None:
         return [{**each, "help": sorted(each["help"])} for each in json.loads(path.read_text("utf-8"))]
 
     told = tmp_path / "told.json"
-    subprocess.run([PYTHON, "-P", TELLS, told, "sglang"], check=True, capture_output=True)
+    subprocess.run([PYTHON, "-P", LIST_SCRIPT, told, "sglang"], check=True, capture_output=True)
     assert listed(told) == listed(SHIPPED)

@@ -49,18 +49,18 @@ async def calls_of(server: Deaf, common: Gate | None = None) -> AsyncIterator[Ca
 async def test_aborts_repeat_until_requests_end(kind: type[Deaf]) -> None:
     server = kind(4)
     async with calls_of(server) as calls:
-        asked = [asyncio.create_task(calls.finished(name, server.answer())) for name in "ab"]
+        asked = [asyncio.create_task(calls.result_of(name, server.answer())) for name in "ab"]
         await asyncio.sleep(0)
         await calls.abort_all()
         assert [await each for each in asked] == ["aborted"] * 2
-        assert not calls.busy
+        assert not calls.is_busy
     assert server.told == [None] * 5
 
 
 async def test_cancelled_request_is_aborted_by_id() -> None:
     server = Deaf(3)
     async with calls_of(server) as calls:
-        asked = asyncio.create_task(calls.finished("a", server.answer()))
+        asked = asyncio.create_task(calls.result_of("a", server.answer()))
         await asyncio.sleep(0)
         asked.cancel()
         await asyncio.wait([asked])
@@ -72,14 +72,14 @@ async def test_new_requests_wait_for_an_abort() -> None:
     server, common = Deaf(2), Gate()
     async with calls_of(server, common) as calls:
         others = Calls(server.abort, common)
-        asked = asyncio.create_task(calls.finished("a", server.answer()))
+        asked = asyncio.create_task(calls.result_of("a", server.answer()))
         await asyncio.sleep(0)
         aborting = asyncio.create_task(calls.abort_all())
         await asyncio.sleep(0)
         for each in (calls, others):
-            turn = asyncio.create_task(each.turn())
+            wait_open = asyncio.create_task(each.wait_open())
             await asyncio.sleep(0)
-            assert not turn.done()
-            turn.cancel()
+            assert not wait_open.done()
+            wait_open.cancel()
         await aborting
-        await asyncio.gather(asked, calls.turn(), others.turn())
+        await asyncio.gather(asked, calls.wait_open(), others.wait_open())

@@ -17,8 +17,8 @@ from fake_server_engines import no_choice, setup_at
 
 from slime_core.errors import ModelError, SlimeError, WorkerError
 from slime_core.roles import GenerateRequest, SamplingParams, TransportSetup, WeightSender, WeightSlot
-from slime_engine_sglang.checkpoint import weights_of
-from slime_engine_sglang.collective.sender import filled
+from slime_engine_sglang.checkpoint import weight_shapes
+from slime_engine_sglang.collective.sender import fill_buckets
 from slime_engine_sglang.collective.transports import (
     CollectiveChannel,
     Distributed,
@@ -29,7 +29,7 @@ from slime_engine_sglang.collective.transports import (
 )
 from slime_engine_sglang.engine import SglangEngine
 from slime_engine_sglang.settings import SglangSettings
-from slime_engine_sglang.weights import Stuck
+from slime_engine_sglang.weights import ServerHangs
 from slime_testing import write_tiny_model
 
 RECEIVER = Path(__file__).with_name("receiver.py")
@@ -87,7 +87,7 @@ class Run:
     def __init__(self, folder: Path, urls: list[str]) -> None:
         (folder / "sent").mkdir()
         self.model = write_tiny_model(folder / "model")
-        self.slots = [WeightSlot(name, shape) for name, shape in weights_of(self.model).items()]
+        self.slots = [WeightSlot(name, shape) for name, shape in weight_shapes(self.model).items()]
         self.settings = SglangSettings.model_validate({"urls": urls})
         self.setup = setup_at(folder / "engine", self.model, count=len(urls))
         self.numbers: dict[SglangEngine, int] = {}
@@ -186,7 +186,7 @@ async def test_server_failing_during_weights_needs_them_again(
         if step == END:  # it received all weights but has not switched to them
             assert good is None
         else:
-            assert isinstance(good, Stuck if step == JOIN else WorkerError)
+            assert isinstance(good, ServerHangs if step == JOIN else WorkerError)
         fail(urls[1], "")
         for number in [1] if step == END else [0, 1]:  # as the run does for replaced engines
             again = run.engine(number)
@@ -256,7 +256,7 @@ def test_buckets_hold_one_dtype() -> None:
     weights = [("a", one), ("b", one + 1), ("c", one), ("d", half), ("e", torch.tensor(7.0))]
     bucket = torch.empty(50, dtype=torch.uint8)
     found = []
-    for views in filled(iter(weights), bucket):
+    for views in fill_buckets(iter(weights), bucket):
         found.append([name for name, _ in views])
         for name, view in views:
             assert torch.equal(view, dict(weights)[name])

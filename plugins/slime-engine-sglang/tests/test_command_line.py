@@ -19,7 +19,7 @@ ARGUMENTS = (
     Argument("metrics", ArgumentKind.SWITCH, default=False),
     Argument("graph", ArgumentKind.SWITCH, default=True, negative="no_graph"),
     Argument("about", ArgumentKind.JSON),
-    Argument("port", ArgumentKind.INTEGER, why_not="follows from the launcher"),
+    Argument("port", ArgumentKind.INTEGER, blocked_because="follows from the launcher"),
 )
 
 

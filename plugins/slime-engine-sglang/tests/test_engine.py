@@ -12,7 +12,7 @@ from fake_server_engines import engine_on_fake_server, load
 from slime_core.errors import ModelError, WorkerError
 from slime_core.roles import Extra, FinishReason, GenerateOutput, GenerateRequest, SamplingParams
 from slime_engine_sglang.engine import SglangEngine
-from slime_engine_sglang.generate_api import scored
+from slime_engine_sglang.generate_api import with_scores
 from slime_engine_sglang.server import Table
 from slime_testing import publish_model
 from slime_testing.fake_engine import (
@@ -126,11 +126,11 @@ def test_scored_ids_must_match_the_response() -> None:
         entries = [[None, 5, None], *([-0.5, token, None] for token in ids)]
         return {"meta_info": {"finish_reason": {"type": "length"}, "input_token_logprobs": entries}}
 
-    found = scored(output, reply(0, 7))
+    found = with_scores(output, reply(0, 7))
     assert found is not None
     assert found.log_probs == [-0.5, -0.5]
     with pytest.raises(ValueError, match="that differ from the response's 2"):
-        scored(output, reply(63, 8))
+        with_scores(output, reply(63, 8))
 
 
 async def test_weight_update_waits_for_scoring(tmp_path: Path) -> None:

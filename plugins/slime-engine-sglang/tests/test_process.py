@@ -12,7 +12,7 @@ from servers import stand_in
 
 from slime_core.errors import WorkerError
 from slime_core.roles import GenerateRequest, SamplingParams
-from slime_engine_sglang.host import Company, kept_port
+from slime_engine_sglang.host import ServerProcesses, reserve_port
 
 REQUEST = GenerateRequest([5, 6, 7], SamplingParams(4), 0)
 
@@ -23,9 +23,9 @@ def python(tmp_path: Path) -> Path:
 
 
 def test_process_seen_once_is_not_reported_lost() -> None:
-    company = Company()
-    assert [company.lost(each) for each in ({1}, {1, 7}, {1}, {1, 2}, {1, 2})] == [set()] * 5
-    assert company.lost({2}) == {1}
+    processes = ServerProcesses()
+    assert [processes.lost(each) for each in ({1}, {1, 7}, {1}, {1, 2}, {1, 2})] == [set()] * 5
+    assert processes.lost({2}) == {1}
 
 
 def gone(pid: int) -> bool:
@@ -83,9 +83,9 @@ async def test_stopped_server_is_replaced(tmp_path: Path, python: Path) -> None:
 
 
 def test_reserved_port_goes_to_its_server() -> None:
-    with kept_port("127.0.0.1", 0) as kept:
+    with reserve_port("127.0.0.1", 0) as kept:
         address = kept.getsockname()
         with socket.socket() as other, pytest.raises(OSError, match="in use"):
             other.bind(address)
-        with socket.create_server(address), kept_port(*address) as another:  # a server sets SO_REUSEADDR
+        with socket.create_server(address), reserve_port(*address) as another:  # a server sets SO_REUSEADDR
             assert another.getsockname() != address

@@ -91,7 +91,7 @@ class Run:
     async def joined(self, pool: EnginePool) -> None:
         """Wait until all servers are behind the router."""
         engine = self.made[0]
-        while len(engine.fleet.may_be_at(engine.server)) < len(self.servers):
+        while len(engine.fleet.possible_servers(engine.server)) < len(self.servers):
             await asyncio.gather(*(pool.generate(PLAIN) for _ in self.servers))
             await asyncio.sleep(0.02)
 
@@ -165,7 +165,7 @@ async def test_failed_router_requests_go_to_the_own_server(tmp_path: Path, pytho
 
 
 async def test_router_death_loses_no_request(tmp_path: Path, python: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(router_module, "DEAF_S", 1.0)
+    monkeypatch.setattr(router_module, "ANSWER_S", 1.0)
     monkeypatch.setattr(router_module, "RESTART_S", 0.1)
     async with behind_a_router(tmp_path, [Slow(0.5)], [Slow(0.5)], python=str(python)) as (run, pool):
         for number in (signal.SIGKILL, signal.SIGSTOP):
@@ -191,7 +191,7 @@ async def test_quarantined_server_leaves_and_rejoins_the_router(tmp_path: Path, 
 
         run.made[1].abort = die  # type: ignore[method-assign]
         await pool.abort()
-        while fallen in engine.fleet.may_be_at(engine.server):  # noqa: ASYNC110
+        while fallen in engine.fleet.possible_servers(engine.server):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         while await run.listed(run.servers[1]):  # noqa: ASYNC110
             await asyncio.sleep(0.01)

@@ -11,7 +11,7 @@ from servers import needs_routers
 
 from slime_core.cli import run_cli
 from slime_core.errors import ConfigError
-from slime_engine_sglang.arguments import TELLS, listed_router, router_arguments
+from slime_engine_sglang.arguments import LIST_SCRIPT, router_arguments, router_arguments_file
 from slime_engine_sglang.command_line import command_line
 from slime_engine_sglang.server_command import check_router
 from slime_engine_sglang.settings import ROUTER_OWN_ARGUMENTS, RouterSettings
@@ -20,7 +20,7 @@ from tests.tables import table
 
 ROUTERS = {"smg": "1.13.0", "sglang-router": "0.3.2"}
 SAYS = """#!/bin/sh
-# Like `python -P tell_arguments.py FILE smg`; logs each query.
+# Like `python -P list_arguments.py FILE smg`; logs each query.
 echo "$4" >> "{log}"
 cp "{told}" "$3"
 """
@@ -80,8 +80,8 @@ def test_shipped_router_releases_are_not_queried(tmp_path: Path) -> None:
 @pytest.mark.parametrize("use", ROUTERS)
 def test_shipped_router_arguments_match_the_releases(tmp_path: Path, use: str) -> None:
     told = tmp_path / "told.json"
-    subprocess.run([needs_routers(), "-P", TELLS, told, use], check=True)
-    listed = listed_router(use, ROUTERS[use])
+    subprocess.run([needs_routers(), "-P", LIST_SCRIPT, told, use], check=True)
+    listed = router_arguments_file(use, ROUTERS[use])
     assert json.loads(listed.read_text("utf-8")) == json.loads(told.read_text("utf-8"))
 
 

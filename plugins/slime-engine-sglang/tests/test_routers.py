@@ -8,7 +8,7 @@ from servers import needs_routers
 from test_router import PLAIN, behind_a_router
 
 from slime_core.roles import Extra, GenerateChunk, SamplingParams
-from slime_engine_sglang.settings import LEAVES_OUT
+from slime_engine_sglang.settings import DROPPED_EXTRAS
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(300), pytest.mark.parametrize("use", ["smg", "sglang-router"])]
 
@@ -23,9 +23,9 @@ async def test_router_forwards_requests_unchanged(tmp_path: Path, use: str) -> N
     python = needs_routers()
     async with behind_a_router(tmp_path, (), (), python=str(python), use=use, policy="round_robin") as (run, pool):
         fleet, own = run.made[0].fleet, run.made[0].server
-        request = replace(REQUEST, want=REQUEST.want - LEAVES_OUT[use])
+        request = replace(REQUEST, want=REQUEST.want - DROPPED_EXTRAS[use])
         assert fleet.router_for(own, request) is not None
-        if LEAVES_OUT[use]:
+        if DROPPED_EXTRAS[use]:
             assert fleet.router_for(own, REQUEST) is None
         before = [len(server.received) for server in run.servers]
         output = await pool.generate(replace(request, session="s"))

@@ -13,7 +13,7 @@ import pytest
 from slime_core.errors import WorkerError
 from slime_core.sample import Json
 from slime_engine_sglang import server as server_module
-from slime_engine_sglang.server import Server, fast, look_after, plain
+from slime_engine_sglang.server import Server, fast_json, plain_json, watch_server
 from tests.tables import table
 
 Asked = list[str]
@@ -47,7 +47,7 @@ class Handler(BaseHTTPRequestHandler):
 
 @pytest.fixture(autouse=True)
 def _often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server_module, "LOOK_S", 0.1)
+    monkeypatch.setattr(server_module, "CHECK_S", 0.1)
 
 
 @pytest.fixture
@@ -58,16 +58,16 @@ def served() -> Iterator[Answering]:
         server.shutdown()
 
 
-def looked_after(served: Answering, *, is_asked: bool, until: int = 0, silence_s: float = 0.5) -> None:
+def looked_after(served: Answering, *, has_requests: bool, until: int = 0, silence_s: float = 0.5) -> None:
     """Wait until the server counts as dead, or until it has been checked so often."""
 
     async def main() -> None:
         server = Server(f"http://127.0.0.1:{served.server_port}", "engine")
         try:
-            task = asyncio.create_task(look_after(server, lambda: is_asked, silence_s))
+            task = asyncio.create_task(watch_server(server, lambda: has_requests, silence_s))
             while not task.done() and (not until or served.asked.count("/health_generate") < until):
                 await asyncio.sleep(0.05)
-                if not is_asked and served.asked.count("/ready") > 3:
+                if not has_requests and served.asked.count("/ready") > 3:
                     break
             task.cancel()
             await asyncio.wait([task])
@@ -80,24 +80,24 @@ def looked_after(served: Answering, *, is_asked: bool, until: int = 0, silence_s
 
 
 def test_silent_server_that_generates_is_kept(served: Answering) -> None:
-    looked_after(served, is_asked=True, until=2)
+    looked_after(served, has_requests=True, until=2)
     assert served.asked.count("/health_generate") == 2
 
 
 def test_silent_server_that_does_not_generate_is_replaced(served: Answering) -> None:
     served.generates = False
     with pytest.raises(WorkerError, match=r"engine, http.* has sent no response for \d+ s, and does not answer "):
-        looked_after(served, is_asked=True)
+        looked_after(served, has_requests=True)
 
 
 def test_closed_server_is_noticed_while_idle(served: Answering) -> None:
     served.shutdown()
     served.server_close()
     with pytest.raises(WorkerError, match=r"refuses connections: nothing listens there, and does not answer /health_"):
-        looked_after(served, is_asked=True, silence_s=60)
+        looked_after(served, has_requests=True, silence_s=60)
 
 
-WAYS = [(plain, json.loads)] + ([fast()] if find_spec("orjson") else [])
+WAYS = [(plain_json, json.loads)] + ([fast_json()] if find_spec("orjson") else [])
 
 
 @table("encode, decode", WAYS)

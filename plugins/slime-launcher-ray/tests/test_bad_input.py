@@ -76,7 +76,7 @@ def test_invalid_runtime_env_is_refused(given: dict[str, JsonValue], message: st
 
 
 @table(
-    "error, how",
+    "error, reason",
     [
         (OutOfMemoryError("killed"), "out of memory: Ray killed it because its node had too little memory left"),
         (RayActorError(error_msg="exit code 7 was seen"), "exit code 7"),

@@ -18,10 +18,10 @@ from torch._C._distributed_c10d import Store, TCPStore
 from torch.distributed.distributed_c10d import Backend, GroupName, PrefixStore, _new_process_group_helper, _world
 
 from slime_engine_sglang.collective.messages import DONE, Bucket, Join
-from slime_engine_sglang.collective.sender import Broken, CollectiveSender, Peer, Views
+from slime_engine_sglang.collective.sender import CollectiveSender, Peer, PublicationFailed, Views
 from slime_engine_sglang.collective.transports import DistributedChannel
 
-LOOK_S = 0.002  # Seconds between two checks whether a broadcast has ended and whether all servers are connected
+CHECK_S = 0.002  # Seconds between two checks whether a broadcast has ended and whether all servers are connected
 
 
 class BroadcastSender(CollectiveSender):
@@ -64,38 +64,38 @@ class BroadcastSender(CollectiveSender):
         joining.start()
         while not made.done():
             _require_all(peers, "while the process group was created")
-            joining.join(LOOK_S)
+            joining.join(CHECK_S)
         try:
             self._group, self._name, self._members = made.result(), name, members
         except Exception as error:
-            raise Broken(f"a server did not join the process group: {error}") from error
+            raise PublicationFailed(f"a server did not join the process group: {error}") from error
         if missing := [peer.hello.engine for peer in peers if not peer.receives(end, DONE)]:
-            raise Broken(f"the server of engine {missing[0]} did not join the process group")
+            raise PublicationFailed(f"the server of engine {missing[0]} did not join the process group")
 
     def deliver(self, peers: Sequence[Peer], views: Views, bucket: torch.Tensor) -> None:
         assert self._group is not None, "begin() runs first"
         dtype = str(views[0][1].dtype)[len("torch.") :]
         order = Bucket(self._name, [name for name, _ in views], [list(each.shape) for _, each in views], dtype)
-        end = time.monotonic() + self._pace.timeout_s
+        end = time.monotonic() + self._limits.timeout_s
         if gone := [peer.hello.engine for peer in peers if not peer.send_message(order)]:
-            raise Broken(f"engine {gone[0]} disconnected")
+            raise PublicationFailed(f"engine {gone[0]} disconnected")
         body = bucket[: sum(each.nbytes for _, each in views)]
         work = self._work = dist.broadcast(body, src=0, group=self._group, async_op=True)
         assert work is not None, "async_op=True"
         while not work.is_completed():
             _require_all(peers, "during a broadcast")
             if time.monotonic() > end:
-                raise Broken(f"a broadcast did not end within {self._pace.timeout_s:g} s")
-            time.sleep(LOOK_S)
+                raise PublicationFailed(f"a broadcast did not end within {self._limits.timeout_s:g} s")
+            time.sleep(CHECK_S)
         try:
             work.wait()
         except RuntimeError as error:
-            raise Broken(f"a broadcast failed: {error}") from error
+            raise PublicationFailed(f"a broadcast failed: {error}") from error
         self._work = None
         if wrong := [peer.hello.engine for peer in peers if not peer.receives(end, DONE)]:
-            raise Broken(f"the server of engine {wrong[0]} did not load its weights")
+            raise PublicationFailed(f"the server of engine {wrong[0]} did not load its weights")
 
-    def broke(self) -> None:
+    def on_failure(self) -> None:
         group, self._group, self._members = self._group, None, ()
         work, self._work = self._work, None
         if group is not None:
@@ -133,4 +133,4 @@ def _destroy(group: dist.ProcessGroup, work: dist.Work | None = None) -> None:
 
 def _require_all(peers: Iterable[Peer], when: str) -> None:
     if gone := [peer.hello.engine for peer in peers if peer.is_gone()]:
-        raise Broken(f"engine {gone[0]} disconnected {when}")
+        raise PublicationFailed(f"engine {gone[0]} disconnected {when}")

@@ -17,7 +17,7 @@ import torch.multiprocessing
 from torch.multiprocessing.reductions import reduce_tensor
 
 from slime_engine_sglang.collective.messages import DONE, Handles
-from slime_engine_sglang.collective.sender import Broken, CollectiveSender, Peer, Views
+from slime_engine_sglang.collective.sender import CollectiveSender, Peer, PublicationFailed, Views
 from slime_engine_sglang.collective.transports import TensorChannel
 
 SHARED = "/dev/shm"
@@ -40,23 +40,23 @@ class HandleSender(CollectiveSender):
             )
         bucket = super().bucket(size)
         if not bucket.is_cuda:
-            with by_name():
+            with share_by_name():
                 bucket.share_memory_()  # type: ignore[no-untyped-call]
         return bucket
 
     def deliver(self, peers: Sequence[Peer], views: Views, bucket: torch.Tensor) -> None:
         if bucket.is_cuda:
             torch.cuda.synchronize()  # other processes do not wait for this process's copies
-        end = time.monotonic() + self._pace.timeout_s
+        end = time.monotonic() + self._limits.timeout_s
         for peer in peers:
-            if not peer.send_message(Handles([pickled(views) for _ in range(peer.hello.ranks)])):
-                raise Broken(f"engine {peer.hello.engine} disconnected")
+            if not peer.send_message(Handles([pickle_views(views) for _ in range(peer.hello.ranks)])):
+                raise PublicationFailed(f"engine {peer.hello.engine} disconnected")
         if wrong := [peer.hello.engine for peer in peers if not peer.receives(end, DONE)]:
-            raise Broken(f"the server of engine {wrong[0]} did not load its weights")
+            raise PublicationFailed(f"the server of engine {wrong[0]} did not load its weights")
 
 
 @contextmanager
-def by_name() -> Iterator[None]:
+def share_by_name() -> Iterator[None]:
     """Share memory by file name inside this block: passing file descriptors needs a key that servers do not have."""
     before = torch.multiprocessing.get_sharing_strategy()  # type: ignore[no-untyped-call]
     torch.multiprocessing.set_sharing_strategy("file_system")  # type: ignore[no-untyped-call]
@@ -66,17 +66,17 @@ def by_name() -> Iterator[None]:
         torch.multiprocessing.set_sharing_strategy(before)  # type: ignore[no-untyped-call]
 
 
-def pickled(views: Views) -> str:
+def pickle_views(views: Views) -> str:
     """Names and handles of weights, pickled in SGLang's format."""
-    written = io.BytesIO()
-    pickler = ForkingPickler(written)
-    pickler.dispatch_table[torch.Tensor] = _reduced
-    with by_name():
+    buffer = io.BytesIO()
+    pickler = ForkingPickler(buffer)
+    pickler.dispatch_table[torch.Tensor] = _reduce
+    with share_by_name():
         pickler.dump(list(views))
-    return base64.b64encode(written.getvalue()).decode()
+    return base64.b64encode(buffer.getvalue()).decode()
 
 
-def _reduced(tensor: torch.Tensor) -> tuple[Callable[..., object], tuple[object, ...]]:
+def _reduce(tensor: torch.Tensor) -> tuple[Callable[..., object], tuple[object, ...]]:
     """Reduce a tensor as torch does, but with the GPU's UUID: its index differs between processes."""
     rebuild, given = reduce_tensor(tensor)  # type: ignore[no-untyped-call]
     if tensor.is_cuda:

@@ -16,7 +16,7 @@ DONE: Message = {"done": True}
 END: Message = {"end": True}
 LONGEST = 2**24  # Maximum bytes of a line; the names of a bucket's weights are the longest part
 
-SaidT = TypeVar("SaidT", "Hello", "Join", "Bucket", "Handles")
+OrderT = TypeVar("OrderT", "Hello", "Join", "Bucket", "Handles")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +63,14 @@ class Handles:
 Order: TypeAlias = Hello | Join | Bucket | Handles
 
 
-def written(said: Message | Order) -> bytes:
+def encode(message: Message | Order) -> bytes:
     """A message encoded as a line."""
-    return json.dumps(said if isinstance(said, dict) else {type(said).__name__: asdict(said)}).encode() + b"\n"
+    return (
+        json.dumps(message if isinstance(message, dict) else {type(message).__name__: asdict(message)}).encode() + b"\n"
+    )
 
 
-def read(line: bytes) -> Message:
+def decode(line: bytes) -> Message:
     """The message in a line; empty if there is none, such as at the end of a connection."""
     try:
         found = json.loads(line) if line.endswith(b"\n") else {}
@@ -77,7 +79,7 @@ def read(line: bytes) -> Message:
     return found if isinstance(found, dict) else {}
 
 
-def as_a(kind: type[SaidT], message: Message) -> SaidT | None:
+def parse_as(kind: type[OrderT], message: Message) -> OrderT | None:
     """The message as an instance of `kind`; None if it is another message."""
     found = message.get(kind.__name__)
     try:

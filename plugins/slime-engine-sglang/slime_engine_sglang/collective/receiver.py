@@ -3,7 +3,7 @@
 Example:
 
     hello = Hello(channel.secret, engine=0, version=3, server=server.url, ranks=1)
-    async with connected(channel, hello, sessions=True) as source:
+    async with connect(channel, hello, sessions=True) as source:
         await weights.switch(server, source, 3)
 """
 
@@ -23,48 +23,48 @@ from slime_engine_sglang.collective.messages import (
     Hello,
     Join,
     Message,
-    as_a,
-    read,
-    written,
+    decode,
+    encode,
+    parse_as,
 )
 from slime_engine_sglang.collective.transports import CollectiveChannel
 from slime_engine_sglang.server import Server, Table
-from slime_engine_sglang.weights import Stuck, Untouched
+from slime_engine_sglang.weights import ServerHangs, WeightsUnchanged
 
-LOOK_S = 0.02
+CHECK_S = 0.02
 
 
 class SentVersion:
     """A version that rank 0 sends; implements `slime_engine_sglang.weights.Source`. It can be loaded only once."""
 
-    lasts: ClassVar[bool] = False
+    is_reloadable: ClassVar[bool] = False
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, sessions: bool) -> None:
         self._reader, self._writer, self._sessions = reader, writer, sessions
-        self._taken = False
+        self._is_loaded = False
         self._receiving: asyncio.Task[Message] | None = None
 
     async def load(self, server: Server, version: str, *, flush: bool) -> None:
-        if self._taken:
+        if self._is_loaded:
             raise WorkerError(f"version {version} of the weights was sent once and cannot be loaded again")
-        self._taken = True
+        self._is_loaded = True
         try:
             await self._session(server, "/begin_weight_update")
             await self._send(READY)
             order = await self._join(server, await self._receive())
-        except Stuck:
+        except ServerHangs:
             raise
         except SlimeError as error:
             await self._end(server)
-            raise Untouched(str(error)) from error
+            raise WeightsUnchanged(str(error)) from error
         try:
-            while (call := _call(order, version, flush=flush)) is not None:
+            while (call := _load_call(order, version, flush=flush)) is not None:
                 await self._ask(server, *call)
                 await self._send(DONE)
                 order = await self._receive()
             if not _is_end(order):
                 raise WorkerError(f"version {version} of the weights was not sent completely: {_why(order)}")
-        except Stuck:
+        except ServerHangs:
             raise
         except SlimeError:
             await self._end(server)
@@ -78,7 +78,7 @@ class SentVersion:
 
     async def _join(self, server: Server, order: Message) -> Message:
         """Join a process group if the order is `Join`. Returns the first order about weights."""
-        if join := as_a(Join, order):
+        if join := parse_as(Join, order):
             if join.leave:
                 with suppress(SlimeError):  # a restarted server was never in that group
                     await server.ask("/destroy_weights_update_group", {"group_name": join.leave})
@@ -96,7 +96,7 @@ class SentVersion:
             )
             await self._send(DONE)
             order = await self._receive()
-        if _call(order, "", flush=False) is None:
+        if _load_call(order, "", flush=False) is None:
             raise WorkerError(f"the trainer's first rank sent no weights: {_why(order)}")
         return order
 
@@ -115,34 +115,34 @@ class SentVersion:
         try:
             await asyncio.wait([asking, self._receiving], return_when=asyncio.FIRST_COMPLETED)
             if not asking.done():
-                raise Stuck(f"{server.title} hangs in {path}: {_why(self._receiving.result())}")
+                raise ServerHangs(f"{server.title} hangs in {path}: {_why(self._receiving.result())}")
             asking.result()
         finally:
             asking.cancel()
             await asyncio.gather(asking, return_exceptions=True)
 
-    async def _send(self, said: Message) -> None:
+    async def _send(self, message: Message) -> None:
         try:
-            self._writer.write(written(said))
+            self._writer.write(encode(message))
             await self._writer.drain()
         except OSError as error:
-            raise _gone(error) from error
+            raise _unreachable(error) from error
 
     async def _receive(self) -> Message:
         """The next message; `_ask` may already have started to read it."""
-        heard, self._receiving = self._receiving or asyncio.create_task(self._read()), None
-        return await heard
+        pending, self._receiving = self._receiving or asyncio.create_task(self._read()), None
+        return await pending
 
     async def _read(self) -> Message:
         try:
-            message = read(await self._reader.readline())
+            message = decode(await self._reader.readline())
         except (OSError, ValueError) as error:
             return {"failed": f"{error}"}
         return message or {"failed": "the trainer's first rank closed the connection"}
 
 
 @asynccontextmanager
-async def connected(channel: CollectiveChannel, hello: Hello, *, sessions: bool) -> AsyncIterator[SentVersion]:
+async def connect(channel: CollectiveChannel, hello: Hello, *, sessions: bool) -> AsyncIterator[SentVersion]:
     """Connect to rank 0 for a version. Raises WorkerError: rank 0 does not answer in time.
 
     `sessions`: the server accepts weights only between `/begin_weight_update` and `/end_weight_update`.
@@ -152,9 +152,9 @@ async def connected(channel: CollectiveChannel, hello: Hello, *, sessions: bool)
             port = await _port(channel.place)
             reader, writer = await asyncio.open_connection(channel.address, port, limit=LONGEST)
     except (OSError, ValueError, TimeoutError) as error:
-        raise _gone(error) from error
+        raise _unreachable(error) from error
     try:
-        writer.write(written(hello))
+        writer.write(encode(hello))
         sent_version = SentVersion(reader, writer, sessions=sessions)
         try:
             yield sent_version
@@ -168,15 +168,15 @@ async def connected(channel: CollectiveChannel, hello: Hello, *, sessions: bool)
 
 async def _port(place: Path) -> int:
     while not await asyncio.to_thread(place.exists):  # noqa: ASYNC110  # another machine creates the file
-        await asyncio.sleep(LOOK_S)
+        await asyncio.sleep(CHECK_S)
     return int(await asyncio.to_thread(place.read_text, "utf-8"))
 
 
-def _call(order: Message, version: str, *, flush: bool) -> tuple[str, Table] | None:
+def _load_call(order: Message, version: str, *, flush: bool) -> tuple[str, Table] | None:
     named: Table = {"weight_version": version, "flush_cache": flush}
-    if (handles := as_a(Handles, order)) is not None:
+    if (handles := parse_as(Handles, order)) is not None:
         return "/update_weights_from_tensor", {**named, "serialized_named_tensors": list(handles.payloads)}
-    if (bucket := as_a(Bucket, order)) is None:
+    if (bucket := parse_as(Bucket, order)) is None:
         return None
     body: Table = {
         **named,
@@ -197,5 +197,5 @@ def _why(order: Message) -> object:
     return order.get("failed") or order
 
 
-def _gone(why: object) -> WorkerError:
+def _unreachable(why: object) -> WorkerError:
     return WorkerError(f"cannot reach the trainer's first rank, which sends the weights: {why}")

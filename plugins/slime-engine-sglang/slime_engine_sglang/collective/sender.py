@@ -15,7 +15,7 @@ from typing import BinaryIO
 
 import torch
 
-from slime_engine_sglang.collective.messages import END, READY, Hello, Message, Order, as_a, read, written
+from slime_engine_sglang.collective.messages import END, READY, Hello, Message, Order, decode, encode, parse_as
 from slime_engine_sglang.collective.transports import CollectiveChannel
 
 ACCEPT_S = 0.2
@@ -29,9 +29,9 @@ class Peer:
     connection: socket.socket
     stream: BinaryIO
 
-    def send_message(self, said: Message | Order) -> bool:
+    def send_message(self, message: Message | Order) -> bool:
         try:
-            self.connection.sendall(written(said))
+            self.connection.sendall(encode(message))
         except OSError:
             return False
         return True
@@ -40,7 +40,7 @@ class Peer:
         """Whether the engine sends `wanted` before `end`, a time of `time.monotonic`."""
         self.connection.settimeout(max(0.001, end - time.monotonic()))
         try:
-            return read(self.stream.readline()) == wanted
+            return decode(self.stream.readline()) == wanted
         except OSError:
             return False
 
@@ -94,7 +94,7 @@ class Peers:
         connection.settimeout(self._timeout_s)
         stream = connection.makefile("rb")
         try:
-            hello = as_a(Hello, read(stream.readline()))
+            hello = parse_as(Hello, decode(stream.readline()))
         except OSError:
             hello = None
         if hello is None or hello.secret != self._secret:
@@ -108,7 +108,7 @@ MEGABYTE = 1e6
 Views = Sequence[tuple[str, torch.Tensor]]  # Names and tensors of one dtype; the tensors are views of one bucket
 
 
-class Broken(Exception):
+class PublicationFailed(Exception):
     """A server dropped out of a publication."""
 
 
@@ -118,9 +118,9 @@ class CollectiveSender:
     device: str  # Device of the buckets
 
     def __init__(self, channel: CollectiveChannel) -> None:
-        self._pace, self._slots = channel.settings, channel.slots
+        self._limits, self._slots = channel.settings, channel.slots
         self._listening = socket.create_server((channel.address, 0))
-        self._peers = Peers(self._listening, channel.secret, self._pace.timeout_s)
+        self._peers = Peers(self._listening, channel.secret, self._limits.timeout_s)
         port = channel.place.with_suffix(".tmp")
         port.write_text(str(self._listening.getsockname()[1]), "utf-8")
         port.rename(channel.place)
@@ -133,9 +133,9 @@ class CollectiveSender:
             try:
                 self.begin(peers)
                 bucket = self.bucket(self._size())
-                for views in filled(buckets, bucket):
+                for views in fill_buckets(buckets, bucket):
                     self.deliver(peers, views, bucket)
-            except Broken as error:
+            except PublicationFailed as error:
                 self._give_up(peers, str(error))
                 return
             except BaseException as error:
@@ -157,20 +157,20 @@ class CollectiveSender:
         """Send the bucket's contents to all peers. Returns when all peers have received them."""
         raise NotImplementedError
 
-    def broke(self) -> None:
+    def on_failure(self) -> None:
         """Clean up after a failed publication."""
 
     def _size(self) -> int:
         sizes = [slot.nbytes for slot in self._slots]
-        return max(max(sizes), min(sum(sizes), int(self._pace.bucket_mb * MEGABYTE)))
+        return max(max(sizes), min(sum(sizes), int(self._limits.bucket_mb * MEGABYTE)))
 
     def _give_up(self, peers: Iterable[Peer], why: str) -> None:
         for peer in peers:
             peer.send_message({"failed": why})
-        self.broke()
+        self.on_failure()
 
 
-def filled(weights: Iterator[tuple[str, torch.Tensor]], bucket: torch.Tensor) -> Iterator[Views]:
+def fill_buckets(weights: Iterator[tuple[str, torch.Tensor]], bucket: torch.Tensor) -> Iterator[Views]:
     """Refill the bucket with as many weights of one dtype as fit, and yield views of them, until all are sent."""
     views: list[tuple[str, torch.Tensor]] = []
     held = 0

@@ -8,7 +8,7 @@ Example:
 
     channel = await Distributed(settings, setup).open(slots)
     channel.sender(rank, world_size)                    # listens in rank 0
-    async with connected(channel, hello, sessions=True) as source:           # `receiver`, in the driver
+    async with connect(channel, hello, sessions=True) as source:           # `receiver`, in the driver
         await weights.switch(server, source, 3)
 """
 
@@ -66,7 +66,7 @@ class CollectiveChannel(WeightChannel):
         return self.folder / "port"
 
     def sender(self, rank: int, world_size: int) -> WeightSender:
-        return Silent() if rank else self.first_sender()
+        return IdleSender() if rank else self.first_sender()
 
     def first_sender(self) -> WeightSender:
         raise NotImplementedError
@@ -88,7 +88,7 @@ class CollectiveTransport:
         """Do nothing: the transport holds no resources."""
 
 
-class Silent:
+class IdleSender:
     """Sender of ranks other than 0, which send nothing."""
 
     def send(self, version: int, buckets: "Iterator[tuple[str, torch.Tensor]]", engines: Sequence[int]) -> None:

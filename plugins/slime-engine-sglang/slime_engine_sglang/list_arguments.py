@@ -5,7 +5,7 @@ of this build and of its plugins.
 
 Example:
 
-    python -P tell_arguments.py FILE sglang        # [{"name": "mem_fraction_static", "kind": "number", ...}, ...]
+    python -P list_arguments.py FILE sglang        # [{"name": "mem_fraction_static", "kind": "number", ...}, ...]
 """
 
 import argparse
@@ -31,24 +31,24 @@ def main(path: str, program: str) -> None:
     module, name = PROGRAMS[program]
     parser = argparse.ArgumentParser(add_help=False)
     getattr(importlib.import_module(module), name).add_cli_args(parser)
-    told = [about for action in parser._actions for about in told_of(action)]
-    Path(path).write_text(json.dumps(told), "utf-8")
+    entries = [entry for action in parser._actions for entry in entries_of(action)]
+    Path(path).write_text(json.dumps(entries), "utf-8")
 
 
-def told_of(action: argparse.Action) -> list[dict[str, object]]:
+def entries_of(action: argparse.Action) -> list[dict[str, object]]:
     """One entry per name of an argument, without its `--no-` forms."""
     names = [each.removeprefix("--").replace("-", "_") for each in action.option_strings if each.startswith("--")]
     negative = {name: f"no_{name}" for name in names if f"no_{name}" in names}
-    about: dict[str, object] = {"kind": _kind(action), "help": _help(action)}
+    entry: dict[str, object] = {"kind": _kind(action), "help": _help(action)}
     if action.choices is not None:
         # Some of SGLang's choices are sets, whose order varies.
-        about["choices"] = sorted((each for each in action.choices if isinstance(each, str | int)), key=str)
+        entry["choices"] = sorted((each for each in action.choices if isinstance(each, str | int)), key=str)
     if action.nargs in ("+", "*"):
-        about["many"] = True
-    if _is_plain(action.default) and isinstance(action.default, bool) == (about["kind"] == "switch"):
-        about["default"] = action.default
+        entry["many"] = True
+    if _is_plain(action.default) and isinstance(action.default, bool) == (entry["kind"] == "switch"):
+        entry["default"] = action.default
     return [
-        {"name": name, **about, **({"negative": negative[name]} if name in negative else {})}
+        {"name": name, **entry, **({"negative": negative[name]} if name in negative else {})}
         for name in names
         if name not in negative.values()
     ]
