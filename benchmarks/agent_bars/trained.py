@@ -19,7 +19,7 @@ from agent_bars.dialogs import ECHOES, STYLES, TEMPLATES, answers, share, talk, 
 from agent_bars.engines import Tell, context_of
 from slime_agent_openai.bridge import Bridge
 from slime_agent_openai.gateway import Gateway
-from slime_agent_openai.parsers.registry import families, fitting
+from slime_agent_openai.parsers.registry import families, find_family
 from slime_agent_openai.samples import Outcome, samples_of
 from slime_agent_openai.session import Session, SessionLimits
 from slime_agent_openai.task import Result
@@ -49,7 +49,7 @@ async def played(template: str, style: str, echo: str, folder: Path) -> dict[str
     """Share, samples and wrong tokens of one session."""
     tokenizer = tokenizer_of(template, folder)
     engine = Scripted(tokenizer, answers(tokenizer, template, style))
-    family = fitting(tokenizer, families().values())
+    family = find_family(tokenizer, families().values())
     assert family is not None, template
     gateway, session = Gateway(), Session(engine.context, SessionLimits(), Bridge(tokenizer), family)
     await gateway.start()

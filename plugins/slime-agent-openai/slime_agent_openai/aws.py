@@ -1,7 +1,7 @@
 """Aws: a run's calls to AWS through boto3 clients. Each call blocks the calling thread.
 
 An invocation that may have started an agent is never sent twice: two agents would share one session. botocore does not
-retry; `NotTaken` marks the calls that may be repeated.
+retry; `NotAccepted` marks the calls that may be repeated.
 
 Example:
 
@@ -29,12 +29,12 @@ LONGEST = 64 << 20  # Maximum bytes of an answer or a result
 ResultT = TypeVar("ResultT")
 
 
-class NotTaken(AgentError):
+class NotAccepted(AgentError):
     """A call that changed nothing: the invocation started no agent."""
 
-    def __init__(self, reason: str, detail: str, *, again: bool) -> None:
+    def __init__(self, reason: str, detail: str, *, may_retry: bool) -> None:
         super().__init__(reason, detail)
-        self.again = again
+        self.may_retry = may_retry
 
 
 class Body(Protocol):
@@ -77,39 +77,39 @@ class Aws:
         from botocore.config import Config
         from botocore.session import Session
 
-        given = self._settings
-        inner = Session()
-        inner.register_component("data_loader", _loader())
-        session = boto3.Session(botocore_session=inner, region_name=given.region)
+        settings = self._settings
+        core_session = Session()
+        core_session.register_component("data_loader", _loader())
+        session = boto3.Session(botocore_session=core_session, region_name=settings.region)
         if session.get_credentials() is None:
             raise ConfigError(
                 "no AWS credentials found. Set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or run on "
                 "a machine whose role grants access"
             )
-        common = {"max_pool_connections": given.max_pool_connections, "connect_timeout": CONNECT_S}
-        once = Config(
-            read_timeout=given.invoke_seconds, retries={"mode": "standard", "total_max_attempts": 1}, **common
+        common = {"max_pool_connections": settings.max_pool_connections, "connect_timeout": CONNECT_S}
+        no_retry = Config(
+            read_timeout=settings.invoke_seconds, retries={"mode": "standard", "total_max_attempts": 1}, **common
         )
-        often = Config(
+        retrying = Config(
             read_timeout=ANSWER_S,
-            retries={"mode": "standard", "total_max_attempts": given.max_retry_attempts + 1},
-            s3={"addressing_style": "path"} if given.s3_endpoint_url else {},
+            retries={"mode": "standard", "total_max_attempts": settings.max_retry_attempts + 1},
+            s3={"addressing_style": "path"} if settings.s3_endpoint_url else {},
             **common,
         )
-        self._runtime = session.client("bedrock-agentcore", endpoint_url=given.endpoint_url or None, config=once)
-        self._s3 = session.client("s3", endpoint_url=given.s3_endpoint_url or None, config=often)
+        self._runtime = session.client("bedrock-agentcore", endpoint_url=settings.endpoint_url or None, config=no_retry)
+        self._s3 = session.client("s3", endpoint_url=settings.s3_endpoint_url or None, config=retrying)
         try:
-            self._see_bucket(self._s3)
+            self._check_bucket(self._s3)
         finally:
             with self._lock:
                 if self._is_closed:  # by another thread while this one opened
                     self._close()
 
-    def _see_bucket(self, s3: S3Client) -> None:
+    def _check_bucket(self, s3: S3Client) -> None:
         """Refuse a bucket without list permission: S3 then answers 403 for a result that does not exist yet."""
         bucket = self._settings.s3_bucket
         try:
-            _called(lambda: s3.head_bucket(Bucket=bucket))
+            _run(lambda: s3.head_bucket(Bucket=bucket))
         except AgentError as error:
             raise ConfigError(
                 f"the results bucket s3://{bucket} is not accessible: {error.detail}. Check its name, and that these "
@@ -117,10 +117,10 @@ class Aws:
             ) from None
 
     def invoke(self, session_id: str, payload: bytes) -> bytes:
-        """Start an agent and return the runtime's answer. Raises NotTaken: no agent was started."""
+        """Start an agent and return the runtime's answer. Raises NotAccepted: no agent was started."""
         runtime, arn = self._runtime, self._settings.agent_runtime_arn
         assert runtime is not None, "call open() first"
-        return _called(
+        return _run(
             lambda: runtime.invoke_agent_runtime(
                 agentRuntimeArn=arn,
                 runtimeSessionId=session_id,
@@ -133,14 +133,14 @@ class Aws:
     def stop(self, session_id: str) -> None:
         runtime, arn = self._runtime, self._settings.agent_runtime_arn
         assert runtime is not None, "call open() first"
-        _called(lambda: runtime.stop_runtime_session(agentRuntimeArn=arn, runtimeSessionId=session_id))
+        _run(lambda: runtime.stop_runtime_session(agentRuntimeArn=arn, runtimeSessionId=session_id))
 
     def fetch(self, key: str) -> bytes | None:
         """The object under a key; None if it does not exist. Raises AgentError: it cannot be read."""
         s3, bucket = self._s3, self._settings.s3_bucket
         assert s3 is not None, "call open() first"
         try:
-            return _called(lambda: s3.get_object(Bucket=bucket, Key=key)["Body"].read(LONGEST))
+            return _run(lambda: s3.get_object(Bucket=bucket, Key=key)["Body"].read(LONGEST))
         except AgentError as error:
             if error.reason == "agent_remote_NoSuchKey":
                 return None
@@ -165,19 +165,19 @@ def _loader() -> object:
     return Loader()
 
 
-def _called(act: Callable[[], ResultT]) -> ResultT:
-    """The result of a call. Raises NotTaken if the call changed nothing, else AgentError."""
+def _run(call: Callable[[], ResultT]) -> ResultT:
+    """The result of a call. Raises NotAccepted if the call changed nothing, else AgentError."""
     from botocore.exceptions import BotoCoreError, ClientError, ConnectTimeoutError, EndpointConnectionError
 
     try:
-        return act()
+        return call()
     except ClientError as error:
         status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
         code = str(error.response.get("Error", {}).get("Code") or status)
         if status in (*BUSY, *REFUSED):
-            raise NotTaken(f"agent_remote_{code}", str(error), again=status in BUSY) from None
+            raise NotAccepted(f"agent_remote_{code}", str(error), may_retry=status in BUSY) from None
         raise AgentError(f"agent_remote_{code}", str(error)) from None
     except (ConnectTimeoutError, EndpointConnectionError) as error:
-        raise NotTaken(f"agent_remote_{type(error).__name__}", str(error), again=True) from None
+        raise NotAccepted(f"agent_remote_{type(error).__name__}", str(error), may_retry=True) from None
     except BotoCoreError as error:
         raise AgentError(f"agent_remote_{type(error).__name__}", str(error)) from None

@@ -25,8 +25,8 @@ from slime_core.sample import Json
 
 MARK = "qSENTINELq"  # Stands in for the model's answer; no template quotes or trims it
 OVERLAP = 8  # Last tokens of a turn that the model may have generated itself
-MOST_OTHERS = 64  # Most sets of request arguments whose proofs are cached
-WHY_A_TEMPLATE = "agents are trained on conversations, which a template writes"
+MAX_VARIANTS = 64  # Most sets of request arguments whose proofs are cached
+NEEDS_TEMPLATE = "agents are trained on conversations, which a template writes"
 _HEAD = (Message(Role.USER, "x"),)
 
 
@@ -35,7 +35,7 @@ class Kind:
     """Properties of a turn that decide whether and how it is bridged."""
 
     calls: int  # Tool calls in the answer; 2 means two or more
-    speaks: bool  # Whether the answer also has text
+    has_text: bool  # Whether the answer also has text
     tail: tuple[Role, ...]  # Roles of the messages after the answer, in order
     tools: bool  # Whether tools are offered
 
@@ -54,17 +54,17 @@ class Bridge:
         self._renderer = Renderer(tokenizer, kwargs)
         self._proved: dict[Kind, Strategy | None] = {}
         self._call_ends: dict[tuple[int, bool], str | None] = {}
-        self._others: dict[str, Bridge] = {}
+        self._variants: dict[str, Bridge] = {}
 
-    def under(self, template: str) -> "Bridge":
+    def with_arguments(self, template: str) -> "Bridge":
         """The bridge for the same template with more arguments, a JSON object; empty: this bridge."""
         if not template:
             return self
-        if template not in self._others:
-            if len(self._others) >= MOST_OTHERS:
-                del self._others[next(iter(self._others))]
-            self._others[template] = Bridge(self._tokenizer, {**self._kwargs, **json.loads(template)})
-        return self._others[template]
+        if template not in self._variants:
+            if len(self._variants) >= MAX_VARIANTS:
+                del self._variants[next(iter(self._variants))]
+            self._variants[template] = Bridge(self._tokenizer, {**self._kwargs, **json.loads(template)})
+        return self._variants[template]
 
     def whole(self, messages: Sequence[Message], tools: Sequence[Tool] = (), *, open_turn: bool = True) -> str:
         """All messages as the template renders them, and the start of the model's turn."""
@@ -86,23 +86,28 @@ class Bridge:
     def proved(self, kind: Kind) -> Strategy | None:
         """The strategy that is proved for this kind of turn; None if there is none."""
         if kind not in self._proved:
-            ways: tuple[Strategy, ...] = (_after_calls,) if kind.calls else (_after_text, _after_thought)
-            self._proved[kind] = next((way for way in ways if self._is_right(way, kind)), None)
+            strategies: tuple[Strategy, ...] = (_after_calls,) if kind.calls else (_after_text, _after_thought)
+            self._proved[kind] = next((strategy for strategy in strategies if self._is_proved(strategy, kind)), None)
         return self._proved[kind]
 
-    def _is_right(self, way: Strategy, kind: Kind) -> bool:
+    def _is_proved(self, strategy: Strategy, kind: Kind) -> bool:
         """Whether a strategy's suffixes match the template on whole test dialogs, with and without a system message."""
         answer, tail, tools = _dialog(kind)
         head = (Message(Role.SYSTEM, "Be brief."), Message(Role.USER, "How many?"))
         try:
-            return all(self._fits(way, begin, answer, tail, tools) for begin in (head, head[1:]))
+            return all(self._matches(strategy, begin, answer, tail, tools) for begin in (head, head[1:]))
         except (DataError, ModelError):
             return False
 
-    def _fits(
-        self, way: Strategy, head: Sequence[Message], answer: Message, tail: Sequence[Message], tools: Sequence[Tool]
+    def _matches(
+        self,
+        strategy: Strategy,
+        head: Sequence[Message],
+        answer: Message,
+        tail: Sequence[Message],
+        tools: Sequence[Tool],
     ) -> bool:
-        suffix = way(self, answer, tail)
+        suffix = strategy(self, answer, tail)
         whole = self.whole([*head, answer, *tail], tools)
         if not suffix or not whole.startswith(self.whole(head, tools, open_turn=False)) or not whole.endswith(suffix):
             return False
@@ -114,24 +119,24 @@ class Bridge:
         if not answer.calls:
             return text.endswith(answer.text)
         alone = self.whole([*_HEAD, answer], open_turn=False)
-        last = self._until_closed(alone[alone.rindex("Rhone") :]) if "Rhone" in alone else None
+        last = self._without_turn_end(alone[alone.rindex("Rhone") :]) if "Rhone" in alone else None
         return last is not None and text.endswith(last)
 
     @cached_property
-    def closer(self) -> str:
+    def turn_end(self) -> str:
         return _after_mark(self.whole([*_HEAD, Message(Role.ASSISTANT, MARK)], open_turn=False)) or ""
 
     def call_end(self, marked: Message, kind: tuple[int, bool]) -> str | None:
         """What closes the last argument and its call. The proofs show that all answers of a kind share it."""
         if kind not in self._call_ends:
             alone = _after_mark(self.whole([*_HEAD, marked], open_turn=False))
-            self._call_ends[kind] = self._until_closed(alone) if alone is not None else None
+            self._call_ends[kind] = self._without_turn_end(alone) if alone is not None else None
         return self._call_ends[kind]
 
-    def _until_closed(self, text: str) -> str | None:
+    def _without_turn_end(self, text: str) -> str | None:
         """The text of a turn without its end token, which may differ after calls and after text."""
-        if text.endswith(self.closer):
-            return text[: len(text) - len(self.closer)]
+        if text.endswith(self.turn_end):
+            return text[: len(text) - len(self.turn_end)]
         ids = self._tokenizer.encode(text)
         end = next((place for place, token in enumerate(ids) if token in self._tokenizer.eos_token_ids), None)
         return None if end is None else self._tokenizer.decode(ids[:end], skip_special_tokens=False)
@@ -181,13 +186,13 @@ def _dialog(kind: Kind) -> tuple[Message, list[Message], tuple[Tool, ...]]:
         ToolCall(name, "find_river", f'{{"city": "Lyon", "name": "{river}"}}')
         for name, river in zip(names, ("Saone", "Rhone")[-len(names) :] if names else (), strict=True)
     )
-    answer = Message(Role.ASSISTANT, "Let me look it up." if kind.speaks or not calls else "", calls=calls)
-    answered = iter([*names, *names])
-    tail = [_followed(role, answered) for role in kind.tail]
+    answer = Message(Role.ASSISTANT, "Let me look it up." if kind.has_text or not calls else "", calls=calls)
+    answer_ids = iter([*names, *names])
+    tail = [_tail_message(role, answer_ids) for role in kind.tail]
     return answer, tail, (Tool("find_river", "Finds a river."),) if kind.tools else ()
 
 
-def _followed(role: Role, answered: Iterator[str]) -> Message:
+def _tail_message(role: Role, answer_ids: Iterator[str]) -> Message:
     if role is Role.TOOL:
-        return Message(role, "It is 813 km long.", answers=next(answered, ""))
+        return Message(role, "It is 813 km long.", answers=next(answer_ids, ""))
     return Message(role, {Role.USER: "And now?", Role.SYSTEM: "Two left.", Role.ASSISTANT: "I see."}[role])

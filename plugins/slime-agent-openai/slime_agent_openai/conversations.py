@@ -104,54 +104,54 @@ def tokens_of(sample: Sample) -> list[Token]:
 def spans_of(samples: Sequence[Sample]) -> list[Span]:
     """The conversations of the given samples as trees; where two conversations agree they share a span."""
     roots: list[Span] = []
-    left = [_Left([(sample, tokens_of(sample)) for sample in samples], 0, roots)]
-    while left:  # no recursion: a conversation may have more turns than Python has frames
-        part = left.pop()
-        begun: dict[int, _Held] = {}
-        for sample, tokens in part.held:
+    pending = [_Part([(sample, tokens_of(sample)) for sample in samples], 0, roots)]
+    while pending:  # no recursion: a conversation may have more turns than Python has frames
+        part = pending.pop()
+        by_first_token: dict[int, _Tails] = {}
+        for sample, tokens in part.tails:
             if tokens:
-                begun.setdefault(tokens[0].id, []).append((sample, tokens))
-        for held in begun.values():
-            tokens = _same(held)
-            span = Span(tokens[0].kind, part.depth + (len(begun) > 1), tokens, [sample for sample, _ in held])
-            part.into.append(span)
-            left.append(_Left([(sample, own[len(tokens) :]) for sample, own in held], span.depth, span.children))
+                by_first_token.setdefault(tokens[0].id, []).append((sample, tokens))
+        for tails in by_first_token.values():
+            tokens = _shared_tokens(tails)
+            span = Span(tokens[0].kind, part.depth + (len(by_first_token) > 1), tokens, [sample for sample, _ in tails])
+            part.siblings.append(span)
+            pending.append(_Part([(sample, rest[len(tokens) :]) for sample, rest in tails], span.depth, span.children))
     return roots
 
 
-def _same(held: "_Held") -> list[Token]:
+def _shared_tokens(tails: "_Tails") -> list[Token]:
     """The first tokens of one kind that all share, taken from the sample that is trained on them."""
-    made: list[Token] = []
-    for at in range(min(len(tokens) for _, tokens in held)):
-        those = [tokens[at] for _, tokens in held]
-        token = next((each for each in those if each.kind is SpanKind.MODEL), those[0])
-        if any(each.id != token.id for each in those) or (made and token.kind is not made[0].kind):
+    shared: list[Token] = []
+    for at in range(min(len(tokens) for _, tokens in tails)):
+        candidates = [tokens[at] for _, tokens in tails]
+        token = next((each for each in candidates if each.kind is SpanKind.MODEL), candidates[0])
+        if any(each.id != token.id for each in candidates) or (shared and token.kind is not shared[0].kind):
             break
-        made.append(token)
-    return made
+        shared.append(token)
+    return shared
 
 
-_Held: TypeAlias = list[tuple[Sample, Sequence[Token]]]
+_Tails: TypeAlias = list[tuple[Sample, Sequence[Token]]]
 
 
 @dataclass(frozen=True, slots=True)
-class _Left:
+class _Part:
     """Tokens not yet cut into spans."""
 
-    held: _Held
+    tails: _Tails
     depth: int
-    into: list[Span]
+    siblings: list[Span]
 
 
 def _versions(sample: Sample) -> list[str]:
-    made = [sample.weight_versions[0] if len(set(sample.weight_versions)) == 1 else ""] * sample.response_length
+    versions = [sample.weight_versions[0] if len(set(sample.weight_versions)) == 1 else ""] * sample.response_length
     for begin, end, version in sample.version_spans:
-        made[begin:end] = [str(version)] * (end - begin)
-    return made
+        versions[begin:end] = [str(version)] * (end - begin)
+    return versions
 
 
 SHADES = 9  # Colour steps between a probability of 1 and one of 1 in 1,000
-_LEAST = math.log(1e-3)
+_MIN_LOG_PROB = math.log(1e-3)
 _STYLE = """
 :root { color-scheme: light dark; --line: #8884; --soft: #8881; }
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 70rem; margin: 2rem auto; padding: 0 1rem; }
@@ -187,9 +187,9 @@ def _execution(execution: Execution, tokenizer: Tokenizer | None) -> str:
     main = main_of(execution.samples)
     reward = _reward(main)
     dropped = f", dropped: {execution.drop_reason}" if execution.drop_reason else ""
-    made = f"{len(execution.samples)} samples" if len(execution.samples) > 1 else "1 sample"
-    head = f"{execution.group} #{main.index}: {reward}, {main.status.value}, {made}{dropped}"
-    tone = "good" if _is_paid(main) else "bad"
+    count = f"{len(execution.samples)} samples" if len(execution.samples) > 1 else "1 sample"
+    head = f"{execution.group} #{main.index}: {reward}, {main.status.value}, {count}{dropped}"
+    tone = "good" if _has_reward(main) else "bad"
     return (
         f'<details class="execution"><summary class="{tone}">{escape(head)}</summary>\n'
         f'<div class="who">label {escape(json.dumps(main.label, ensure_ascii=False))}</div>\n'
@@ -198,7 +198,7 @@ def _execution(execution: Execution, tokenizer: Tokenizer | None) -> str:
 
 
 def _spans(roots: Sequence[Span], tokenizer: Tokenizer | None) -> Iterator[str]:
-    stack: list[Span | str] = [*_framed(roots)[::-1]]
+    stack: list[Span | str] = [*_with_branches(roots)[::-1]]
     while stack:
         item = stack.pop()
         if isinstance(item, str):
@@ -206,19 +206,19 @@ def _spans(roots: Sequence[Span], tokenizer: Tokenizer | None) -> Iterator[str]:
             continue
         yield _span(item, tokenizer)
         yield from (_end(sample) for sample in item.ends)
-        stack += _framed(item.children)[::-1]
+        stack += _with_branches(item.children)[::-1]
 
 
-def _framed(spans: Sequence[Span]) -> list[Span | str]:
+def _with_branches(spans: Sequence[Span]) -> list[Span | str]:
     if len(spans) < 2:
         return list(spans)
     return [part for span in spans for part in ('<div class="branch">', span, "</div>\n")]
 
 
 def _span(span: Span, tokenizer: Tokenizer | None) -> str:
-    who = {SpanKind.PROMPT: "prompt", SpanKind.MODEL: "model", SpanKind.CONTEXT: "not trained on"}[span.kind]
+    author = {SpanKind.PROMPT: "prompt", SpanKind.MODEL: "model", SpanKind.CONTEXT: "not trained on"}[span.kind]
     version = f", weight version {span.version}" if span.version else ""
-    head = f"{who}, {len(span.tokens)} tokens{version}"
+    head = f"{author}, {len(span.tokens)} tokens{version}"
     return (
         f'<div class="span {span.kind.value}"><div class="who">{escape(head)}</div>'
         f"<pre>{_text(span, tokenizer)}</pre></div>\n"
@@ -242,24 +242,24 @@ def _pieces(tokens: Sequence[Token], tokenizer: Tokenizer) -> Iterator[tuple[str
 
 def _shaded(text: str, tokens: Sequence[Token]) -> str:
     known = [token.log_prob for token in tokens if token.log_prob is not None]
-    shade = round(min(1.0, min(known, default=0.0) / _LEAST) * SHADES) if known else 0
-    said = "; ".join(
+    shade = round(min(1.0, min(known, default=0.0) / _MIN_LOG_PROB) * SHADES) if known else 0
+    title_text = "; ".join(
         f"id {token.id}" + (f", log-prob {token.log_prob:.4f}" if token.log_prob is not None else "")
         for token in tokens
     )
     version = tokens[0].version
-    title = f"{said}, version {version}" if version else said
+    title = f"{title_text}, version {version}" if version else title_text
     return f'<span class="s{shade}" title="{escape(title)}">{escape(text)}</span>'
 
 
 def _end(sample: Sample) -> str:
-    said = [_reward(sample), sample.status.value, f"{sample.effective_response_length} tokens trained on"]
-    said += [f"agent {sample.metadata['agent']}"] if "agent" in sample.metadata else []
-    said += [sample.failure_reason] if sample.failure_reason else []
-    said += ["removed from training"] if sample.remove_sample else []
+    facts = [_reward(sample), sample.status.value, f"{sample.effective_response_length} tokens trained on"]
+    facts += [f"agent {sample.metadata['agent']}"] if "agent" in sample.metadata else []
+    facts += [sample.failure_reason] if sample.failure_reason else []
+    facts += ["removed from training"] if sample.remove_sample else []
     detail = sample.metadata.get("failure_detail")
-    shown = f"<pre>{escape(str(detail))}</pre>" if detail else ""
-    return f'<div class="end">sample ends: {escape(", ".join(said))}{shown}</div>\n'
+    detail_html = f"<pre>{escape(str(detail))}</pre>" if detail else ""
+    return f'<div class="end">sample ends: {escape(", ".join(facts))}{detail_html}</div>\n'
 
 
 def _reward(sample: Sample) -> str:
@@ -270,6 +270,6 @@ def _reward(sample: Sample) -> str:
     return ", ".join(f"{name} {value:.4g}" for name, value in sample.reward.items())
 
 
-def _is_paid(sample: Sample) -> bool:
+def _has_reward(sample: Sample) -> bool:
     rewards = sample.reward.values() if isinstance(sample.reward, dict) else [sample.reward]
     return any(value is not None and value > 0 for value in rewards)

@@ -56,9 +56,9 @@ def nested_too_deeply() -> ApiError:
     return refused("the body is nested too deeply; send fewer than 100 levels", code="invalid_json")
 
 
-SHOWN = 800  # Characters of an agent's last output that an error shows
-_HERE = Path(__file__).parent
-_OF_OTHERS = (*(sysconfig.get_paths()[each] for each in ("stdlib", "platstdlib", "purelib", "platlib")), "<")
+MAX_DETAIL = 800  # Characters of an agent's last output that an error shows
+_PACKAGE = Path(__file__).parent
+_LIBRARY_PATHS = (*(sysconfig.get_paths()[each] for each in ("stdlib", "platstdlib", "purelib", "platlib")), "<")
 """Paths of library code that an agent uses but does not own."""
 
 
@@ -70,11 +70,11 @@ class AgentError(SlimeError):
 
         `shared`: other agents ran in the process that ended, so the cause is unknown: run the agent again, alone.
         """
-        super().__init__(f"{reason}: {detail[-SHOWN:]}")
-        self.reason, self.detail, self.shared = reason, detail[-SHOWN:], shared
+        super().__init__(f"{reason}: {detail[-MAX_DETAIL:]}")
+        self.reason, self.detail, self.shared = reason, detail[-MAX_DETAIL:], shared
 
 
-def late(seconds: float) -> str:
+def timeout_message(seconds: float) -> str:
     """Message for an agent that exceeded its time limit."""
     return f"the agent was still running after its limit of {seconds:g} s. `seconds` {IN_SECTION} sets the limit"
 
@@ -86,25 +86,25 @@ def ended_reason(code: int) -> str:
     return f"agent_exit_{code}" if code >= 0 else f"agent_signal_{-code}"
 
 
-def raised(error: BaseException) -> str:
+def traceback_of(error: BaseException) -> str:
     """The end of an error's traceback: the first line, the last line and the agent's own lines."""
-    told = TracebackException.from_exception(error)
-    seen: TracebackException | None = told
-    while seen is not None:
-        seen.stack = StackSummary.from_list(list(_own(seen.stack)))
-        seen = seen.__cause__ or seen.__context__
-    text = "".join(told.format())
-    return text if len(text) <= SHOWN else text[-SHOWN:].partition("\n")[2] or text[-SHOWN:]
+    report = TracebackException.from_exception(error)
+    cause: TracebackException | None = report
+    while cause is not None:
+        cause.stack = StackSummary.from_list(list(_agent_frames(cause.stack)))
+        cause = cause.__cause__ or cause.__context__
+    text = "".join(report.format())
+    return text if len(text) <= MAX_DETAIL else text[-MAX_DETAIL:].partition("\n")[2] or text[-MAX_DETAIL:]
 
 
-def _own(stack: StackSummary) -> Iterator[FrameSummary]:
-    frames = [each for each in stack if Path(each.filename).parent != _HERE]
+def _agent_frames(stack: StackSummary) -> Iterator[FrameSummary]:
+    frames = [each for each in stack if Path(each.filename).parent != _PACKAGE]
     for each in frames:
-        if each in (frames[0], frames[-1]) or not each.filename.startswith(_OF_OTHERS):
+        if each in (frames[0], frames[-1]) or not each.filename.startswith(_LIBRARY_PATHS):
             yield FrameSummary(each.filename, each.lineno, each.name, line=each.line)
 
 
-def last_words(output: str) -> str:
+def output_tail(output: str) -> str:
     """The end of a process's output; if that is a Python crash report, the beginning of the report."""
     crash = output.rfind("Fatal Python error")
-    return output[crash:][:SHOWN] if crash >= 0 else output.strip()[-SHOWN:]
+    return output[crash:][:MAX_DETAIL] if crash >= 0 else output.strip()[-MAX_DETAIL:]

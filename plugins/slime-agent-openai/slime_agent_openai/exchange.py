@@ -41,30 +41,30 @@ class Exchange:
         """Start generating; `describe` writes an early error, `keep` gets the whole body, streamed or not."""
         self.status = 0  # HTTP status; 0 until it is known
         self.may_retry = False  # Whether a client may send a failed request again
-        self.was_lost = False  # Whether the last follower's connection broke before the end
+        self.was_disconnected = False  # Whether the last follower's connection broke before the end
         self._wire, self._describe, self._keep = wire, describe, keep
         self._chunks: list[bytes] = []
         self._waiting: list[asyncio.Future[bool]] = []
         self._timer: asyncio.TimerHandle | None = None  # one timer for all waits: a stream has many short ones
-        self._said_at = 0.0
+        self._last_sent_at = 0.0
         self._followers = 0
         self._has_failed = False  # a stream that failed after its status was sent
         self._task = asyncio.create_task(self._make(make))
-        self._task.add_done_callback(self._ended)
+        self._task.add_done_callback(self._on_done)
 
     @property
     def streams(self) -> bool:
         return self._wire.streams and self.status == 200
 
     @property
-    def is_of_use(self) -> bool:
+    def is_reusable(self) -> bool:
         return not self._task.cancelled() and not self._has_failed
 
     @property
-    def is_over(self) -> bool:
+    def is_done(self) -> bool:
         return self._task.done()
 
-    async def begun(self) -> None:
+    async def wait_for_status(self) -> None:
         while not self.status and not self._task.done():
             await self._wait()
 
@@ -78,7 +78,7 @@ class Exchange:
         if not self._followers:
             await self.close()
 
-    async def whole(self) -> bytes:
+    async def body(self) -> bytes:
         while not self._task.done():
             await self._wait()
         return b"".join(self._chunks)
@@ -105,16 +105,16 @@ class Exchange:
         waiter: asyncio.Future[bool] = loop.create_future()
         self._waiting.append(waiter)
         if self._timer is None:
-            self._said_at = loop.time()
-            self._timer = loop.call_later(KEEPALIVE_S, self._look, loop)
+            self._last_sent_at = loop.time()
+            self._timer = loop.call_later(KEEPALIVE_S, self._check_silence, loop)
         return await waiter
 
-    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
-        left = self._said_at + KEEPALIVE_S - loop.time()
+    def _check_silence(self, loop: asyncio.AbstractEventLoop) -> None:
+        left = self._last_sent_at + KEEPALIVE_S - loop.time()
         if left <= 0:
-            self._said_at, left = loop.time(), KEEPALIVE_S
+            self._last_sent_at, left = loop.time(), KEEPALIVE_S
             self._wake(in_time=False)
-        self._timer = loop.call_later(left, self._look, loop)
+        self._timer = loop.call_later(left, self._check_silence, loop)
 
     def _wake(self, *, in_time: bool) -> None:
         waiting, self._waiting = self._waiting, []
@@ -122,21 +122,21 @@ class Exchange:
             if not waiter.done():
                 waiter.set_result(in_time)
 
-    def _ended(self, _: asyncio.Task[None]) -> None:
+    def _on_done(self, _: asyncio.Task[None]) -> None:
         if self._timer is not None:
             self._timer.cancel()
         self._wake(in_time=True)
 
     def begin(self, prompt_tokens: int) -> None:
         self.status = 200
-        self._say(self._wire.begin(prompt_tokens))
+        self._send(self._wire.begin(prompt_tokens))
 
     def add(self, delta: Delta) -> None:
-        self._say(self._wire.add(delta))
+        self._send(self._wire.add(delta))
 
-    def _say(self, chunks: Iterable[bytes]) -> None:
+    def _send(self, chunks: Iterable[bytes]) -> None:
         self._chunks += chunks
-        self._said_at = asyncio.get_running_loop().time()
+        self._last_sent_at = asyncio.get_running_loop().time()
         self._wake(in_time=True)
 
     async def _make(self, make: Callable[[Listener | None], Awaitable[Reply]]) -> None:
@@ -158,15 +158,15 @@ class Exchange:
         if self._keep is not None:
             self._keep(whole)
         self.status = 200
-        self._say(self._wire.end(reply) if self._wire.streams else [_json(whole)])
+        self._send(self._wire.end(reply) if self._wire.streams else [_json(whole)])
 
     def _fail(self, error: ApiError) -> None:
         self.may_retry, self._has_failed = error.retry, True
         if self.status:
-            self._say(self._wire.fail(error))
+            self._send(self._wire.fail(error))
             return
         self.status = error.status
-        self._say([_json(self._describe(error))])
+        self._send([_json(self._describe(error))])
 
 
 _as_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode

@@ -16,12 +16,12 @@ import aiohttp
 
 from slime_agent_openai.errors import AgentError
 from slime_agent_openai.generator import Agents
-from slime_agent_openai.task import Task, said_of
+from slime_agent_openai.task import Task, verdict_to_json
 from slime_core.errors import ConfigError, WorkerError
 from slime_core.sample import Json
 
 WAIT_S = 20.0  # Seconds that a request for a task may wait
-AGAIN_S = 1.0  # Seconds between attempts to reach a run
+RETRY_S = 1.0  # Seconds between attempts to reach a run
 
 
 class FleetClient:
@@ -51,7 +51,7 @@ class FleetClient:
         timeout = aiohttp.ClientTimeout(total=WAIT_S + 40)
         connector = aiohttp.TCPConnector(limit=2 * most + 2)
         async with aiohttp.ClientSession(headers=self._headers, timeout=timeout, connector=connector) as http:
-            serving = [asyncio.create_task(self._served(http, agents)) for _ in range(most)]
+            serving = [asyncio.create_task(self._serve(http, agents)) for _ in range(most)]
             try:
                 await asyncio.gather(*serving)
             finally:
@@ -70,38 +70,38 @@ class FleetClient:
         else:
             self._tell(f"cannot reach {self._url}: {trouble}. Retrying for {self._patience_s:g} s")
 
-    async def _served(self, http: aiohttp.ClientSession, agents: Agents) -> None:
+    async def _serve(self, http: aiohttp.ClientSession, agents: Agents) -> None:
         while True:
-            status, given = await self._asked(http, "next", {"wait_s": WAIT_S, "worker": self._name})
+            status, job = await self._post(http, "next", {"wait_s": WAIT_S, "worker": self._name})
             if status == 410:
                 return
             if status == 200:
-                await self._did(http, agents, given)
+                await self._run_task(http, agents, job)
 
-    async def _did(self, http: aiohttp.ClientSession, agents: Agents, given: Mapping[str, Json]) -> None:
-        key, lease_s, timeout_s = str(given["id"]), float(str(given["lease_s"])), float(str(given["timeout_s"]))
-        task = Task(**given["task"])  # type: ignore[arg-type]  # the gateway's own answer
-        run = agents.run_alone if given["alone"] else agents.run
+    async def _run_task(self, http: aiohttp.ClientSession, agents: Agents, job: Mapping[str, Json]) -> None:
+        key, lease_s, timeout_s = str(job["id"]), float(str(job["lease_s"])), float(str(job["timeout_s"]))
+        task = Task(**job["task"])  # type: ignore[arg-type]  # the gateway's own answer
+        run = agents.run_alone if job["alone"] else agents.run
         running = asyncio.create_task(run(task, timeout_s=timeout_s))
         try:
             while not running.done():
                 await asyncio.wait({running}, timeout=lease_s / 4)
-                if not running.done() and (await self._asked(http, f"{key}/alive", {}))[0] == 410:
+                if not running.done() and (await self._post(http, f"{key}/alive", {}))[0] == 410:
                     self._counts["given up"] += 1
                     return
-            how, what = _told(running)
-            status, _ = await self._asked(http, f"{key}/{how}", what)
-            self._counts[how if status == 200 else "too late"] += 1
+            report, body = _report_of(running)
+            status, _ = await self._post(http, f"{key}/{report}", body)
+            self._counts[report if status == 200 else "too late"] += 1
         except asyncio.CancelledError:
             with suppress(ConfigError, WorkerError, TimeoutError):  # the task's lease ends anyway
-                async with asyncio.timeout(AGAIN_S):
-                    await self._asked(http, f"{key}/back", {})
+                async with asyncio.timeout(RETRY_S):
+                    await self._post(http, f"{key}/back", {})
             raise
         finally:
             running.cancel()
             await asyncio.wait({running})
 
-    async def _asked(
+    async def _post(
         self, http: aiohttp.ClientSession, path: str, body: Mapping[str, Json]
     ) -> tuple[int, Mapping[str, Json]]:
         loop = asyncio.get_running_loop()
@@ -111,7 +111,7 @@ class FleetClient:
                 async with http.post(f"{self._url}/fleet/{path}", json=body) as answer:
                     if answer.status >= 500:  # from a proxy, while the run is resumed
                         raise aiohttp.ClientError(f"status {answer.status}")
-                    status, said = answer.status, await answer.json() if answer.status != 204 else {}
+                    status, result = answer.status, await answer.json() if answer.status != 204 else {}
             except (aiohttp.ClientError, TimeoutError, ValueError) as error:
                 if loop.time() > until:
                     text = f"no run is served at {self._url}: {error}. Retried for {self._patience_s:g} s"
@@ -121,25 +121,25 @@ class FleetClient:
                 if status in (200, 204):
                     self._connect()
                 if status in (200, 204, 410):
-                    return status, said
-                raise ConfigError(f"{self._url} answered {status}: {_message(said)}")
-            await asyncio.sleep(AGAIN_S)
+                    return status, result
+                raise ConfigError(f"{self._url} answered {status}: {_message(result)}")
+            await asyncio.sleep(RETRY_S)
 
 
-def told(counts: Mapping[str, int]) -> str:
+def outcomes_line(counts: Mapping[str, int]) -> str:
     """One line with the number of agents by outcome."""
-    return ", ".join(f"{count} {what}" for what, count in sorted(counts.items()))
+    return ", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items()))
 
 
-def _told(running: "asyncio.Task[object]") -> tuple[str, Mapping[str, Json]]:
+def _report_of(running: "asyncio.Task[object]") -> tuple[str, Mapping[str, Json]]:
     error = running.exception()
     if isinstance(error, AgentError) and error.shared:
         return "back", {}
     if isinstance(error, AgentError):
         return "failed", {"reason": error.reason.removeprefix("agent_"), "detail": error.detail}
-    return "done", said_of(running.result())
+    return "done", verdict_to_json(running.result())
 
 
-def _message(said: Mapping[str, Json]) -> str:
-    error = said.get("error")
-    return str(error.get("message")) if isinstance(error, dict) else str(said)[:200]
+def _message(result: Mapping[str, Json]) -> str:
+    error = result.get("error")
+    return str(error.get("message")) if isinstance(error, dict) else str(result)[:200]

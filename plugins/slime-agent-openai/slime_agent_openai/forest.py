@@ -94,7 +94,7 @@ class Forest:
         if request.raw:
             return Plan(None, (Message(Role.USER, request.raw),), (), request.agent, asked, request.raw)
         anchor, tail, tools = self._found(request)
-        bridge = self._bridge.under(request.template)
+        bridge = self._bridge.with_arguments(request.template)
         try:
             if anchor is not None and tail and not self._is_asked_anew(anchor, tail):
                 text = bridge.suffix(anchor.message, tail, tools)
@@ -170,7 +170,7 @@ class Forest:
                 (likeness + _likeness(each, message), each)
                 for likeness, node in ways
                 for each in self._below(node)
-                if each.tools is tools and _is_same_way(each, request) and each.message.means(message)
+                if each.tools is tools and _is_same_way(each, request) and each.message.matches(message)
             ]
             if not ways:
                 break

@@ -221,7 +221,7 @@ class Gateway:
             return web.json_response({**kind, "input_tokens": await opened.session.prompt_tokens(asked)})
         sent = name, agent, asker.bodies.digest
         exchange = opened.exchanges.get(sent)
-        if exchange is None or not exchange.is_of_use or not _is_again(request, exchange):
+        if exchange is None or not exchange.is_reusable or not _is_again(request, exchange):
             exchange = opened.exchanges[sent] = self._begun(opened, name, asked, wire)
         return await _sent(exchange, request)
 
@@ -255,29 +255,29 @@ def _path(request: web.Request) -> str:
 
 def _is_again(request: web.Request, exchange: Exchange) -> bool:
     """Whether this is a retry or follows a lost connection. Equal requests that overlap otherwise get two answers."""
-    return request.headers.get(RETRIES, "0") != "0" or exchange.was_lost
+    return request.headers.get(RETRIES, "0") != "0" or exchange.was_disconnected
 
 
 async def _sent(exchange: Exchange, request: web.Request) -> web.StreamResponse:
-    exchange.was_lost = False
+    exchange.was_disconnected = False
     async with exchange:
         was_sent = False
         try:
-            await exchange.begun()
+            await exchange.wait_for_status()
             if not exchange.status:  # it was cancelled with its session, before it had a status
                 raise session_closed()
-            response = _response(exchange, b"" if exchange.streams else await exchange.whole())
+            response = _response(exchange, b"" if exchange.streams else await exchange.body())
             await response.prepare(request)
             if exchange.streams:
                 async for chunk in exchange.chunks():  # the last chunk carries the end of the stream
-                    await (response.write_eof(chunk) if exchange.is_over else response.write(chunk))
+                    await (response.write_eof(chunk) if exchange.is_done else response.write(chunk))
             await response.write_eof()
             was_sent = True
             return response
         except ConnectionError:  # the client is gone, which is not an error to log
             return response
         finally:
-            exchange.was_lost = not was_sent
+            exchange.was_disconnected = not was_sent
 
 
 def _response(exchange: Exchange, body: bytes) -> web.StreamResponse:

@@ -13,7 +13,7 @@ from slime_agent_openai.errors import AgentError
 from slime_agent_openai.gateway import Gateway
 from slime_agent_openai.parsers.answer import Family
 from slime_agent_openai.parsers.families import PLAIN
-from slime_agent_openai.parsers.registry import another_fits, families, family_named, fitting, misfit
+from slime_agent_openai.parsers.registry import families, family_named, find_family, misfit, wrong_parser_message
 from slime_agent_openai.samples import Outcome, samples_of
 from slime_agent_openai.session import Session, SessionLimits
 from slime_agent_openai.task import Result, Task, Verdict
@@ -140,10 +140,10 @@ class AgentGenerator:
 def _family_of(tokenizer: Tokenizer, parser: str) -> tuple[Family, str]:
     """The same, synchronously; a family without calls if none fits the template."""
     if parser == "auto":
-        return fitting(tokenizer, families().values()) or PLAIN, ""
+        return find_family(tokenizer, families().values()) or PLAIN, ""
     family = family_named(parser)
     found = misfit(tokenizer, family, families().values()) if family.reads_calls else None
-    return family, another_fits(str(tokenizer), family.name, found.family.name, found.written) if found else ""
+    return family, wrong_parser_message(str(tokenizer), family.name, found.family.name, found.written) if found else ""
 
 
 def _task(sample: Sample, session: Session, url: str, ctx: GenerateContext) -> Task:

@@ -3,7 +3,7 @@
 Example:
 
     said = Message(Role.ASSISTANT, calls=(ToolCall("call_1", "add", '{"a": 1, "b": 2}'),))
-    said.means(echoed)        # whether a client that sends it back means this message, even if written differently
+    said.matches(echoed)        # whether a client that sends it back means this message, even if written differently
     wire.add(TextDelta("Let me "))
     wire.add(CallDelta(0, ToolCall("call_1", "add", '{"a": 1}')))
     wire.end(reply)           # all text, reasoning and calls of the deltas, put together, are the reply's
@@ -18,7 +18,7 @@ from typing import TypeAlias
 
 from slime_core.sample import Json
 
-SHORT = 1_000  # Longest arguments, in characters, whose parsed form is cached
+CACHED_LENGTH = 1_000  # Longest arguments, in characters, whose parsed form is cached
 
 
 class Role(enum.Enum):
@@ -54,7 +54,7 @@ class ToolCall:
     name: str  # Name of the tool
     arguments: str  # JSON, as the model wrote it; invalid JSON is the model's mistake
 
-    def means(self, other: "ToolCall") -> bool:
+    def matches(self, other: "ToolCall") -> bool:
         if self.arguments == other.arguments:  # true for most echoes: parsing would cost a quarter of a turn's time
             return self.name == other.name
         return self.name == other.name and canonical(self.arguments) == canonical(other.arguments)
@@ -72,10 +72,10 @@ class Message:
     stop: str = field(default="", compare=False)
     """Of a reply: the text of `stop` that ended it. It is in the reply's tokens, but not in `text`."""
 
-    def means(self, echoed: "Message") -> bool:
-        """Whether an echo means this message. Some clients leave out reasoning, or the text of a message with calls.
+    def matches(self, echoed: "Message") -> bool:
+        """Whether an echo repeats this message. Some clients omit reasoning, or the text of a message with calls.
 
-        Some add the stop text again. An echo with other text, calls or arguments was edited and means another message.
+        Some add the stop text again. An echo with other text, calls or arguments was edited and does not match.
         """
         if self is echoed or self == echoed:  # true for most echoes: the rest is slow
             return True
@@ -84,26 +84,26 @@ class Message:
         if self.role is not Role.ASSISTANT:
             known = self.answers and echoed.answers
             return self.text == echoed.text and (not known or self.answers == echoed.answers)
-        if not all(one.means(other) for one, other in zip(self.calls, echoed.calls, strict=True)):
+        if not all(one.matches(other) for one, other in zip(self.calls, echoed.calls, strict=True)):
             return False
         by_id = bool(self.calls) and all(a.id == b.id for a, b in zip(self.calls, echoed.calls, strict=True))
-        thought = echoed.reasoning.strip()
-        if thought and thought != self.reasoning.strip():
+        echoed_reasoning = echoed.reasoning.strip()
+        if echoed_reasoning and echoed_reasoning != self.reasoning.strip():
             return False
-        return self._says(echoed.text.strip()) or (by_id and not echoed.text.strip()) or self._is_stopped_in(echoed)
+        return self._is_text(echoed.text.strip()) or (by_id and not echoed.text.strip()) or self._adds_stop_to(echoed)
 
     def as_echoed(self, echoed: "Message") -> "Message":
         """This message as a template must render it: with its stop text, if the echo has it."""
-        return replace(self, text=f"{self.text}{self.stop}") if self._is_stopped_in(echoed) else self
+        return replace(self, text=f"{self.text}{self.stop}") if self._adds_stop_to(echoed) else self
 
-    def _is_stopped_in(self, echoed: "Message") -> bool:
+    def _adds_stop_to(self, echoed: "Message") -> bool:
         """Whether an echo ends with this reply's stop text, which the reply's `text` leaves out."""
-        told, stop = echoed.text.strip(), self.stop.strip()
-        return bool(stop) and told.endswith(stop) and self._says(told.removesuffix(stop).rstrip())
+        text, stop = echoed.text.strip(), self.stop.strip()
+        return bool(stop) and text.endswith(stop) and self._is_text(text.removesuffix(stop).rstrip())
 
-    def _says(self, told: str) -> bool:
+    def _is_text(self, echoed: str) -> bool:
         text, reasoning = self.text.strip(), self.reasoning.strip()
-        return told in {text, f"{reasoning}{text}", f"{reasoning}\n{text}", f"{reasoning}\n\n{text}"}
+        return echoed in {text, f"{reasoning}{text}", f"{reasoning}\n{text}", f"{reasoning}\n\n{text}"}
 
     @property
     def for_template(self) -> dict[str, Json]:
@@ -115,11 +115,11 @@ class Message:
         return self._for_template(as_text)
 
     def _for_template(self, arguments: Callable[[str], Json]) -> dict[str, Json]:
-        made: dict[str, Json] = {"role": self.role.value, "content": self.text}
+        row: dict[str, Json] = {"role": self.role.value, "content": self.text}
         if self.reasoning:
-            made["reasoning_content"] = self.reasoning
+            row["reasoning_content"] = self.reasoning
         if self.calls:
-            made["tool_calls"] = [
+            row["tool_calls"] = [
                 {
                     "id": call.id,
                     "type": "function",
@@ -128,8 +128,8 @@ class Message:
                 for call in self.calls
             ]
         if self.answers:
-            made["tool_call_id"] = self.answers
-        return made
+            row["tool_call_id"] = self.answers
+        return row
 
 
 def canonical(arguments: str) -> str:
@@ -146,12 +146,12 @@ def as_object(arguments: str) -> dict[str, Json]:
     """Arguments as an object for a template; other JSON or text becomes the object's one value."""
     if not arguments:
         return {}
-    made = _read_object(arguments)
-    return {"value": _value(arguments)} if made is None else made
+    value = _read_object(arguments)
+    return {"value": _value(arguments)} if value is None else value
 
 
 def _read_object(arguments: str) -> dict[str, Json] | None:
-    value = _known_value(arguments) if len(arguments) < SHORT else _value(arguments)
+    value = _known_value(arguments) if len(arguments) < CACHED_LENGTH else _value(arguments)
     return dict(value) if isinstance(value, Mapping) else None
 
 
@@ -178,7 +178,7 @@ class Constraint:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class RequestedSetting:
     """A sampling setting that an agent asks for."""
 
     field: str  # Place in the request, such as "repeat_penalty"
@@ -204,7 +204,7 @@ class Request:
     """A prompt without a chat template; the reply is text only. `messages` and `tools` are then empty."""
     max_tokens: int | None = None  # Most tokens of the reply; None: the run's limit
     stop: tuple[str, ...] = ()  # Texts that end the reply
-    sampling: tuple[Wanted, ...] = ()
+    sampling: tuple[RequestedSetting, ...] = ()
     """Sampling settings that the agent asks for, equal to the run's or not; all others are the run's."""
     constraints: tuple[Constraint, ...] = ()
     """Format constraints; they are refused, or ignored and counted."""

@@ -5,7 +5,7 @@ worker.
 
 Example:
 
-    check("./agents.py:solve")                   # NoAgent, a ValueError that lists the existing functions
+    check("./agents.py:solve")                   # BadReference, a ValueError that lists the existing functions
     agent = resolve("./agents.py:solve")
 """
 
@@ -26,7 +26,7 @@ EXAMPLE = "./agents.py:solve or my_package.agents:solve"
 Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
 
 
-class NoAgent(ValueError):
+class BadReference(ValueError):
     """A reference to a missing function, or to one with the wrong arguments."""
 
 
@@ -34,7 +34,7 @@ def check(reference: str, *, takes_task: bool = True) -> None:
     """Refuse a reference to a missing function. `resolve` checks in a worker what the source does not show.
 
     Raises:
-        NoAgent: the function is missing, or it `takes_task` and does not take one argument.
+        BadReference: the function is missing, or it `takes_task` and does not take one argument.
     """
     where, name = _parts(reference)
     path = _source(where)
@@ -43,34 +43,36 @@ def check(reference: str, *, takes_task: bool = True) -> None:
     try:
         tree = ast.parse(path.read_bytes())
     except (SyntaxError, ValueError) as error:
-        raise NoAgent(f"{path} is not Python: {error}") from None
+        raise BadReference(f"{path} is not Python: {error}") from None
     bindings = list(_bindings(tree))
     bound = [node for known, node in bindings if known in (name, "*", "__getattr__")]
     if not bound:
         functions = [known for known, node in bindings if isinstance(node, Function)]
         there = f"It has {', '.join(functions)}" if functions else "It has no functions"
-        raise NoAgent(f"{path} has no function {name!r}.{did_you_mean(name, functions)} {there}")
+        raise BadReference(f"{path} has no function {name!r}.{did_you_mean(name, functions)} {there}")
     match bound:
         case [ast.FunctionDef(decorator_list=[]) | ast.AsyncFunctionDef(decorator_list=[]) as only] if takes_task:
             if not _takes_one(only.args):
                 found = f"{path}:{only.lineno}: {name}({ast.unparse(only.args)}) does not take one argument"
-                raise NoAgent(f"{found}. {_wanted(name, takes_task=True)}")
+                raise BadReference(f"{found}. {_wanted(name, takes_task=True)}")
 
 
 def resolve(reference: str, *, takes_task: bool = False) -> Callable[..., object]:
-    """Import the function. Raises NoAgent if it is missing, not callable, or not of one argument if it `takes_task`."""
+    """Import the function. Raises BadReference if it is missing, or takes other arguments than `takes_task` says."""
     where, name = _parts(reference)
     module = _from_file(where) if where.endswith(".py") else importlib.import_module(where)
     found = getattr(module, name, None)
     wanted = _wanted(name, takes_task=takes_task)
     if found is None:
-        raise NoAgent(f"{where} has no function {name!r}. {wanted}")
+        raise BadReference(f"{where} has no function {name!r}. {wanted}")
     if not callable(found):
-        raise NoAgent(f"{name} of {where} is not a function, but {found!r:.80}. {wanted}")
+        raise BadReference(f"{name} of {where} is not a function, but {found!r:.80}. {wanted}")
     if takes_task and not _takes_a_task(found):
-        raise NoAgent(f"{name}{inspect.signature(found)} of {where} does not take one argument. {wanted}")
+        raise BadReference(f"{name}{inspect.signature(found)} of {where} does not take one argument. {wanted}")
     if takes_task and (inspect.isgeneratorfunction(found) or inspect.isasyncgenfunction(found)):
-        raise NoAgent(f"{name} of {where} is a generator, so a call does not run it. Use return, not yield. {wanted}")
+        raise BadReference(
+            f"{name} of {where} is a generator, so a call does not run it. Use return, not yield. {wanted}"
+        )
     return found  # type: ignore[no-any-return]  # callable, as checked above
 
 
@@ -95,7 +97,7 @@ def _parts(reference: str) -> tuple[str, str]:
     if not where or not name.isidentifier():
         path = Path(reference)
         write = f"{reference}:FUNCTION, like ./agents.py:solve" if path.suffix == ".py" and path.is_file() else EXAMPLE
-        raise NoAgent(f"agent {reference!r} does not name a function. Write {write}")
+        raise BadReference(f"agent {reference!r} does not name a function. Write {write}")
     return where, name
 
 
@@ -126,7 +128,7 @@ def _source(where: str) -> Path | None:
         if not path.is_file():
             files = sorted(each.name for each in path.parent.glob("*.py")) if path.parent.is_dir() else []
             there = f" The folder has {', '.join(files[:8])}" if files else ""
-            raise NoAgent(f"there is no file {path}.{did_you_mean(path.name, files)}{there}")
+            raise BadReference(f"there is no file {path}.{did_you_mean(path.name, files)}{there}")
         return path
     top, *parts = where.split(".")
     spec = importlib.util.find_spec(top) or PathFinder.find_spec(top, [str(Path.cwd())]) if top else None
@@ -134,7 +136,7 @@ def _source(where: str) -> Path | None:
         folders = list(spec.submodule_search_locations or ()) if spec is not None else []
         spec = PathFinder.find_spec(part, folders) if part and folders else None
     if spec is None:
-        raise NoAgent(f"there is no module {where!r}. Install its package, or write {EXAMPLE}")
+        raise BadReference(f"there is no module {where!r}. Install its package, or write {EXAMPLE}")
     return Path(spec.origin) if spec.origin is not None and spec.origin.endswith(".py") else None
 
 

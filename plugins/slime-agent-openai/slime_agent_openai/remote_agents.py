@@ -27,8 +27,8 @@ from math import isfinite
 from typing import TypeVar
 from uuid import uuid4
 
-from slime_agent_openai.aws import Aws, NotTaken
-from slime_agent_openai.errors import SHOWN, AgentError
+from slime_agent_openai.aws import Aws, NotAccepted
+from slime_agent_openai.errors import MAX_DETAIL, AgentError
 from slime_agent_openai.remote_settings import RemoteSettings
 from slime_agent_openai.task import Task, Verdict
 from slime_core.sample import Json
@@ -103,7 +103,7 @@ def payload_of(settings: RemoteSettings, task: Task, input_id: str) -> bytes:
     return json.dumps({**given, **task.metadata, "_rollout": {**rollout, **settings.rollout}}).encode()
 
 
-def place_of(answer: bytes, bucket: str) -> str:
+def result_key_of(answer: bytes, bucket: str) -> str:
     """Key of the result, from the runtime's answer."""
     said = _object(answer, "agent_remote_answer", "the runtime's answer")
     key = said.get("result_key")
@@ -126,7 +126,7 @@ def reward_of(result: bytes, reward_key: str) -> Verdict:
         return None
     if reward_key not in said:
         there = ", ".join(list(said)[:10])
-        raise AgentError("agent_remote_reward", f"the result has no {reward_key!r}; it has {there}"[:SHOWN])
+        raise AgentError("agent_remote_reward", f"the result has no {reward_key!r}; it has {there}"[:MAX_DETAIL])
     given = said[reward_key]
     match given:
         case [*_, last] if isinstance(last, float | int):
@@ -226,7 +226,7 @@ class RemoteAgents:
         await self._places.acquire()
         session = RemoteSession()
         try:
-            key = place_of(await self._invoked(task, session), self._settings.s3_bucket)
+            key = result_key_of(await self._invoked(task, session), self._settings.s3_bucket)
             return reward_of(await self._result(key, timeout_s), self._settings.reward_key)
         except AgentError as error:
             raise AgentError(error.reason, f"{error.detail} (runtime session {session.id})") from None
@@ -246,9 +246,9 @@ class RemoteAgents:
             session.invocation = await self._threads.begin(partial(self._aws.invoke, session.id, payload))
             try:
                 return await asyncio.shield(session.invocation)
-            except NotTaken as error:
+            except NotAccepted as error:
                 session.invocation = None
-                if not error.again:
+                if not error.may_retry:
                     raise
                 self.counts[error.reason] += 1
                 last = error
@@ -269,8 +269,8 @@ class RemoteAgents:
     async def _found(self, key: str) -> bytes | None:
         try:
             return await self._threads.call(partial(self._aws.fetch, key))
-        except NotTaken as error:
-            if error.again:
+        except NotAccepted as error:
+            if error.may_retry:
                 return None  # a later attempt may succeed
             raise
 
@@ -292,7 +292,7 @@ class RemoteAgents:
                 if error.reason == "agent_remote_ResourceNotFoundException":
                     return None  # the session ended on its own
                 last = error
-                if not (isinstance(error, NotTaken) and error.again):
+                if not (isinstance(error, NotAccepted) and error.may_retry):
                     break
             await asyncio.sleep(backoff_s(attempt))
         log.warning("runtime session %s was not stopped: %s", session_id, last)

@@ -38,7 +38,7 @@ def main_of(chains: Sequence[Chain]) -> Chain:
 
 
 ASKED_NOTHING = "agent_asked_nothing"  # Failure reason of a sample whose agent sent no request to the model
-HOW_TO_ASK = (
+NO_REQUEST_HELP = (
     "the agent ended without a reply of the model. Give its client base_url = task.openai_base_url or "
     "task.anthropic_base_url, and api_key = task.api_key; a command finds both in its environment"
 )
@@ -117,8 +117,8 @@ def _sample(drawn: Sample, chain: Sequence[tuple[Node, bool]], tokenizer: Tokeni
 def _empty(drawn: Sample, session: Session, outcome: Outcome) -> Sample:
     made = _copy(drawn)
     made.tokens, made.response_length = [], 0
-    if outcome.failure is None and not session.interrupted.is_set() and not session.is_used_up:
-        outcome = replace(outcome, failure=ASKED_NOTHING, detail=HOW_TO_ASK)
+    if outcome.failure is None and not session.interrupted.is_set() and not session.exceeded_limit:
+        outcome = replace(outcome, failure=ASKED_NOTHING, detail=NO_REQUEST_HELP)
     _close(made, session, outcome, is_cut=False)
     return made
 
@@ -129,7 +129,7 @@ def _close(sample: Sample, session: Session, outcome: Outcome, *, is_cut: bool, 
     reward = result.agents.get(agent, result.reward) if agent else result.reward
     if session.interrupted.is_set():
         sample.status = Status.ABORTED
-    elif session.is_used_up:  # an agent's error after the limit is not a failure: without a reward it earns 0
+    elif session.exceeded_limit:  # an agent's error after the limit is not a failure: without a reward it earns 0
         failed = outcome.failure is not None and reward is None
         sample.status, sample.reward = Status.TRUNCATED, 0.0 if failed else reward
     elif outcome.failure is not None:

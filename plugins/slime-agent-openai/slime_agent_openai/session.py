@@ -16,13 +16,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
-from slime_agent_openai.bridge import WHY_A_TEMPLATE, Bridge
+from slime_agent_openai.bridge import NEEDS_TEMPLATE, Bridge
 from slime_agent_openai.errors import IN_SECTION, ApiError, refused, session_closed, unsupported
 from slime_agent_openai.forest import Forest, Plan
-from slime_agent_openai.message import Delta, Finish, Message, Reply, Request, Role, TextDelta, Wanted
+from slime_agent_openai.message import Delta, Finish, Message, Reply, Request, RequestedSetting, Role, TextDelta
 from slime_agent_openai.parsers.answer import Family, Reading
 from slime_agent_openai.parsers.families import RAW
-from slime_agent_openai.parsers.registry import none_fits
+from slime_agent_openai.parsers.registry import no_parser_message
 from slime_core.data import HfTokenizer
 from slime_core.errors import ConfigError, LimitError, ModelError
 from slime_core.roles import FinishReason, GenerateChunk, GenerateContext, GenerateOutput, SamplingParams
@@ -47,18 +47,18 @@ def drawn(
         raise refused(str(error), next((each.field for each in taken.values()), "stop")) from None
 
 
-def _may(own: SamplingParams, wanted: Wanted, *, is_free: bool) -> bool:
+def _may(own: SamplingParams, wanted: RequestedSetting, *, is_free: bool) -> bool:
     return bool(wanted.setting) and (is_free or wanted.value == _of(own, wanted))
 
 
-def _refusal(own: SamplingParams, wanted: Wanted) -> ApiError:
+def _refusal(own: SamplingParams, wanted: RequestedSetting) -> ApiError:
     if not wanted.setting:
         return unsupported(wanted.field, f"training samples the model's unmodified distribution; {LEAVE_OUT}")
     runs, theirs = _shown(_of(own, wanted)), _shown(wanted.value)
     return unsupported(wanted.field, f"this run trains with {runs}, not {theirs}; {LEAVE_OUT}")
 
 
-def _of(own: SamplingParams, wanted: Wanted) -> float:
+def _of(own: SamplingParams, wanted: RequestedSetting) -> float:
     value: float = getattr(own, wanted.setting)
     return value
 
@@ -155,9 +155,9 @@ class Session:
         self.interrupted = asyncio.Event()
         """Set once requests are refused: the run aborted this sample and runs it again, or `broken` is set."""
         self.broken: ConfigError | None = None  # Why no sample of this run can be generated, once known
-        self.is_used_up = False  # Whether the agent exceeded a limit
+        self.exceeded_limit = False  # Whether the agent exceeded a limit
         self._context, self._limits, self._family = context, limits, family
-        self._misfit = misfit if family.reads_calls else none_fits(str(context.tokenizer), family.name)
+        self._misfit = misfit if family.reads_calls else no_parser_message(str(context.tokenizer), family.name)
         self._is_closed = False
         self._turns = 0
         self._taken: Counter[str] = Counter()
@@ -238,7 +238,7 @@ class Session:
         except BaseException as error:
             self._taken[asked] -= 1
             if isinstance(error, LimitError):
-                self.is_used_up = True
+                self.exceeded_limit = True
                 raise ApiError(400, str(error), code="turn_limit") from None
             raise
         if output.finish is FinishReason.ABORT:
@@ -253,7 +253,7 @@ class Session:
                 raise self._end("tools", self._misfit)
             return self.forest.plan(request)
         except ModelError as error:
-            raise self._end("messages", f"{error}; {WHY_A_TEMPLATE}") from None
+            raise self._end("messages", f"{error}; {NEEDS_TEMPLATE}") from None
 
     def _end(self, field: str, why: str) -> ApiError:
         """End the run for an error that no agent can fix; returns the error for its request."""
@@ -291,7 +291,7 @@ class Session:
         return min(room for room in rooms if room is not None)
 
     def _use_up(self, text: str) -> None:
-        self.is_used_up = True
+        self.exceeded_limit = True
         raise ApiError(400, text, code="context_length_exceeded", param="messages")
 
     def _require_open(self) -> None:
@@ -303,7 +303,7 @@ class Session:
     def _require_turn(self) -> None:
         most = min((n for n in (self._limits.max_turns, self._context.max_turns) if n is not None), default=None)
         if most is not None and self._turns >= most:
-            self.is_used_up = True
+            self.exceeded_limit = True
             raise ApiError(400, f"this session has used all of its {most} turns", code="turn_limit")
 
     async def _encoded(self, text: str) -> list[int]:

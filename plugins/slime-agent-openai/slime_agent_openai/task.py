@@ -2,8 +2,8 @@
 
 Example:
 
-    said = said_of(Result(1.0, turn_rewards=[0.5, 0.0]))        # TypeError, ValueError: not a valid result
-    verdict = verdict_of(said)
+    said = verdict_to_json(Result(1.0, turn_rewards=[0.5, 0.0]))        # TypeError, ValueError: not a valid result
+    verdict = verdict_from_json(said)
 """
 
 import json
@@ -69,7 +69,7 @@ class Task:
         return asdict(self)
 
 
-def said_of(made: object) -> dict[str, Json]:
+def verdict_to_json(made: object) -> dict[str, Json]:
     """An agent's return value as JSON. Raises TypeError or ValueError if it is not valid."""
     if not isinstance(made, Result):
         return {"reward": _reward(made)}
@@ -81,7 +81,7 @@ def said_of(made: object) -> dict[str, Json]:
     return said
 
 
-def verdict_of(said: Mapping[str, Json]) -> Verdict:
+def verdict_from_json(said: Mapping[str, Json]) -> Verdict:
     """The verdict in such JSON, read in the driver."""
     reward = cast(Reward, said["reward"])
     if "metadata" not in said:

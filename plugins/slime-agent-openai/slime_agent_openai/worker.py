@@ -17,9 +17,9 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import cast
 
-from slime_agent_openai.errors import SHOWN, raised
-from slime_agent_openai.reference import NoAgent, resolve
-from slime_agent_openai.task import Task, said_of
+from slime_agent_openai.errors import MAX_DETAIL, traceback_of
+from slime_agent_openai.reference import BadReference, resolve
+from slime_agent_openai.task import Task, verdict_to_json
 from slime_core.sample import Json
 
 LONGEST = 64 << 20  # Most bytes of one task
@@ -46,11 +46,11 @@ class Worker:
 
     async def _run(self, task: Task) -> Json:
         try:
-            return said_of(await self._ended(task))
+            return verdict_to_json(await self._ended(task))
         except asyncio.CancelledError:
             return {"failed": "cancelled"}
         except BaseException as error:  # includes an agent's SystemExit
-            return {"failed": type(error).__name__, "detail": raised(error)}
+            return {"failed": type(error).__name__, "detail": traceback_of(error)}
 
     async def _ended(self, task: Task) -> object:
         if inspect.iscoroutinefunction(self._agent):
@@ -102,7 +102,7 @@ async def main(reference: str, socket: str, arguments: str = "null") -> None:
         if given is not None:
             agent = cast(Callable[[Task], object], agent(**given))
     except BaseException as error:
-        said = str(error) if isinstance(error, NoAgent) else traceback.format_exc(limit=-2)[-2 * SHOWN :]
+        said = str(error) if isinstance(error, BadReference) else traceback.format_exc(limit=-2)[-2 * MAX_DETAIL :]
         sys.stderr.write(said)
         writer.write(json.dumps({"broken": said}).encode() + b"\n")
         await writer.drain()

@@ -23,8 +23,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from slime_agent_openai.errors import AgentError, ended_reason, last_words, late
-from slime_agent_openai.task import Task, Verdict, verdict_of
+from slime_agent_openai.errors import AgentError, ended_reason, output_tail, timeout_message
+from slime_agent_openai.task import Task, Verdict, verdict_from_json
 from slime_agent_openai.worker import LONGEST
 from slime_core.errors import ConfigError
 from slime_core.processes import CommandError, command
@@ -88,7 +88,7 @@ class RunningWorker:
             await asyncio.wait({answer}, timeout=timeout_s)
             if not answer.done():
                 is_blocked = await self._stop(number, answer)
-                raise AgentError("agent_timeout", late(timeout_s), shared=is_blocked)
+                raise AgentError("agent_timeout", timeout_message(timeout_s), shared=is_blocked)
         except asyncio.CancelledError:
             self._leave(number, answer)
             raise
@@ -175,7 +175,7 @@ class RunningWorker:
         )
         try:
             ended = await program
-            self._end = (ended_reason(ended.code), last_words(ended.stdout + ended.stderr))
+            self._end = (ended_reason(ended.code), output_tail(ended.stdout + ended.stderr))
         except CommandError as error:
             self._end = (f"agent_{error.reason}", str(error))
         except OSError as error:
@@ -207,7 +207,7 @@ def _verdict_of(said: _Answer) -> Verdict:
         raise said
     if "failed" in said:
         raise AgentError(f"agent_{said['failed']}", str(said.get("detail", "")))
-    return verdict_of(said)
+    return verdict_from_json(said)
 
 
 LONGEST_FOLDER = 60  # Longest folder, in characters, for a socket, whose path may have about 100

@@ -43,7 +43,7 @@ class Ended:
         tokens = require_exact(self.samples, self.engine)
         gone_on = require_prefixes(self.agent, appends=self.appends)
         require_shown(self.agent)
-        if not self.session.is_used_up and not self.session.interrupted.is_set():
+        if not self.session.exceeded_limit and not self.session.interrupted.is_set():
             # Else some of what was asked at once was answered and some was not.
             kept = [made for made in self.engine.log if not made.fate]
             assert len(kept) == len(self.agent.turns)  # I8: no request was answered twice

@@ -149,7 +149,7 @@ async def test_session_limits_are_enforced(
         assert (error["type"], code_of(error)) == ("invalid_request_error", code)
         assert error["message"].startswith("prompt is too long") == (code == "context_length_exceeded")
         assert ("maximum context length is 8 tokens" in error["message"]) == ("max_context" in context)
-        assert there.session.is_used_up
+        assert there.session.exceeded_limit
 
 
 @table("stream", [False, True])

@@ -8,7 +8,7 @@ from trl_templates import needs_trl, trl_tokenizer
 from slime_agent_openai.bridge import Bridge
 from slime_agent_openai.message import Message, Request, Role, Tool, canonical
 from slime_agent_openai.parsers.families import OWN
-from slime_agent_openai.parsers.registry import fitting
+from slime_agent_openai.parsers.registry import find_family
 from slime_agent_openai.session import Session, SessionLimits
 from slime_core.roles import FinishReason, SamplingParams
 from tests.tables import table
@@ -55,7 +55,7 @@ class Exactly(Talker):
 async def test_known_templates_make_one_sample(tmp_path: Path, name: str) -> None:
     ends, called, answered = MODELS[name]
     talker = Exactly(trl_tokenizer(name, tmp_path / name, ends), lambda text, turn: (called, answered, answered)[turn])
-    family = fitting(talker.tokenizer, OWN.values())
+    family = find_family(talker.tokenizer, OWN.values())
     assert family is not None
     session = Session(talker.context(max_new_tokens=5000), SessionLimits(), Bridge(talker.tokenizer), family)
     first = (await session.reply(Request((ASKED,), tools=TOOLS))).message

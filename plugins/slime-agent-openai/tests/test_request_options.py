@@ -12,7 +12,7 @@ from serving import served
 from talker import Talker
 
 from slime_agent_openai.session import SessionLimits
-from slime_agent_openai.wires.options import KWARGS, OWN, TEMPLATED, TOLD
+from slime_agent_openai.wires.options import KWARGS, OUTPUT_OPTIONS, OWN, PROMPT_OPTIONS
 from slime_core.data import HfTokenizer
 from slime_core.sample import Json
 from tests.tables import table
@@ -22,7 +22,7 @@ OPTIONS: dict[str, dict[str, Json]] = json.loads(Path(__file__).with_name("reque
 BODIES: dict[str, dict[str, Json]] = OPTIONS["bodies"]  # type: ignore[assignment]
 IDLE = OPTIONS["idle"]  # Fields as they ask for nothing that is not done anyway
 BENT = OPTIONS["bent"]  # Fields that are settings of the engine's, other than the run's
-UNDRAWN = OPTIONS["undrawn"]  # Fields that are none of its settings
+UNSUPPORTED = OPTIONS["undrawn"]  # Fields that are none of its settings
 FORMS = OPTIONS["forms"]
 SCHEMA: Json = {"type": "object", "properties": {"a": {"type": "integer"}}}
 EACH = table("path", BODIES)
@@ -60,7 +60,7 @@ def test_default_values_of_fields_are_accepted(talker: Talker, path: str) -> Non
 
 @EACH
 def test_changed_sampling_is_refused_in_training(talker: Talker, path: str) -> None:
-    fields = BENT | UNDRAWN
+    fields = BENT | UNSUPPORTED
     told, _ = answered(talker, path, *({name: value} for name, value in fields.items()))
     for name, (status, error) in zip(fields, told, strict=True):
         code = error.get("code", error.get("error_code"))
@@ -71,8 +71,8 @@ def test_changed_sampling_is_refused_in_training(talker: Talker, path: str) -> N
 
 @EACH
 def test_changed_sampling_can_be_ignored_and_counted(talker: Talker, path: str) -> None:
-    each = [{name: value} for name, value in (BENT | UNDRAWN).items()]
-    told, counts = answered(talker, path, *each, BENT | UNDRAWN, {}, limits=SessionLimits(on_sampling="ignore"))
+    each = [{name: value} for name, value in (BENT | UNSUPPORTED).items()]
+    told, counts = answered(talker, path, *each, BENT | UNSUPPORTED, {}, limits=SessionLimits(on_sampling="ignore"))
     assert [status for status, _ in told] == [200] * (len(each) + 2)
     assert counts == {"sampling_ignored": len(each) + 1}
     assert len({repr(asked.sampling) for asked in talker.log}) == 1
@@ -81,7 +81,7 @@ def test_changed_sampling_can_be_ignored_and_counted(talker: Talker, path: str) 
 @EACH
 def test_evaluation_accepts_engine_sampling_settings(talker: Talker, path: str) -> None:
     wanted = {name: value for name, value in BENT.items() if name != "repeat_penalty"}
-    told, _ = answered(talker, path, wanted, UNDRAWN, evaluation=True)
+    told, _ = answered(talker, path, wanted, UNSUPPORTED, evaluation=True)
     assert [(status, error.get("param")) for status, error in told] == [(200, None), (400, "bad_words")]
     (asked,) = talker.log
     taken = asked.sampling
@@ -180,13 +180,13 @@ def test_reserved_template_kwargs_are_refused(talker: Talker, path: str, name: s
     assert (status, error["param"]) == (400, f"{KWARGS}.{name}")
 
 
-ASKS = {name: only.values[0] if only.values else None for name, only in TEMPLATED.items()}
+ASKS = {name: only.values[0] if only.values else None for name, only in PROMPT_OPTIONS.items()}
 """Fields of servers of open models as they ask for nothing."""
 
 
 @EACH
 def test_unsupported_template_fields_are_refused(talker: Talker, path: str) -> None:
-    refused = TOLD if path == "completions" else TEMPLATED
+    refused = OUTPUT_OPTIONS if path == "completions" else PROMPT_OPTIONS
     idle, counts = answered(talker, path, {name: ASKS[name] for name in refused})
     assert (idle, counts) == ([(200, {})], {})
     told, _ = answered(talker, path, *({name: 7} for name in refused))

@@ -62,7 +62,7 @@ class TestLimits:
 
         session = session_of(Talker(tokenizer, refuses))
         assert refusal(lambda: ask(session, Request(ASKED))).code == "turn_limit"
-        assert session.is_used_up
+        assert session.exceeded_limit
 
 
 def test_seeds_depend_on_the_prompt_not_on_the_order(tokenizer: HfTokenizer) -> None:

@@ -75,4 +75,4 @@ def test_rewritten_history_keeps_the_client_stop(tokenizer: HfTokenizer) -> None
 
 def test_stop_text_counts_only_after_a_stop() -> None:
     ended = Message(Role.ASSISTANT, "one")
-    assert not ended.means(Message(Role.ASSISTANT, f"one{STOP}"))
+    assert not ended.matches(Message(Role.ASSISTANT, f"one{STOP}"))

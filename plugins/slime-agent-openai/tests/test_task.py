@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slime_agent_openai import Result, Task
-from slime_agent_openai.errors import raised
-from slime_agent_openai.task import Verdict, said_of, verdict_of
+from slime_agent_openai.errors import traceback_of
+from slime_agent_openai.task import Verdict, verdict_from_json, verdict_to_json
 from tests.tables import table
 
 TASK = Task([{"role": "user", "content": "2 + 2?"}], "4", "http://127.0.0.1:1/s/key", "key", {"level": 3}, True)
@@ -35,7 +35,7 @@ RESULT = st.builds(
 
 @given(REWARD | RESULT)
 def test_verdict_round_trips_through_json(verdict: Verdict) -> None:
-    assert verdict_of(json.loads(json.dumps(said_of(verdict)))) == verdict
+    assert verdict_from_json(json.loads(json.dumps(verdict_to_json(verdict)))) == verdict
 
 
 @table(
@@ -59,7 +59,7 @@ def test_verdict_round_trips_through_json(verdict: Verdict) -> None:
 )
 def test_invalid_verdict_is_refused(made: object, kind: type[Exception], said: str) -> None:
     with pytest.raises(kind, match=said):
-        said_of(made)
+        verdict_to_json(made)
 
 
 def agent(text: str, why: str) -> None:
@@ -72,7 +72,7 @@ def agent(text: str, why: str) -> None:
 def of(text: str, why: str) -> str:
     with pytest.raises(RuntimeError) as caught:
         agent(text, why)
-    return raised(caught.value)
+    return traceback_of(caught.value)
 
 
 def test_traceback_keeps_agent_frames_and_the_last() -> None:

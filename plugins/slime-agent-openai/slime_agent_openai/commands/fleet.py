@@ -13,7 +13,7 @@ from pathlib import Path
 
 import click
 
-from slime_agent_openai.fleet_client import FleetClient, told
+from slime_agent_openai.fleet_client import FleetClient, outcomes_line
 from slime_agent_openai.reference import check
 from slime_agent_openai.settings import CommonSettings
 from slime_agent_openai.workers import Workers
@@ -60,8 +60,8 @@ def require_token() -> str:
 def _settings(run_file: Path) -> dict[str, str]:
     section = read_run_file(run_file).get("generator", {})
     tables = [section.get(kind) for kind in KINDS] if isinstance(section, dict) else []
-    found: Mapping[str, object] = next((each for each in tables if isinstance(each, dict)), {})
-    return {key: _literal(value) for key, value in found.items() if key in CommonSettings.model_fields}
+    table: Mapping[str, object] = next((each for each in tables if isinstance(each, dict)), {})
+    return {key: _literal(value) for key, value in table.items() if key in CommonSettings.model_fields}
 
 
 def _literal(value: object) -> str:
@@ -88,20 +88,20 @@ def work(url: str, agent: str, agents: int, workers: int, memory_mb: int, patien
         check(agent)
     except ValueError as error:
         raise ConfigError(str(error)) from None
-    runs = Workers(agent, workers=workers, agents_per_worker=-(-agents // workers), memory_mb=memory_mb)
+    pool = Workers(agent, workers=workers, agents_per_worker=-(-agents // workers), memory_mb=memory_mb)
     client = FleetClient(url, token, patience_s=patience_s, tell=click.echo)
-    counts = asyncio.run(_worked(runs, client, agents, agent))
-    click.echo(f"the run has ended: {told(counts) or 'no tasks received'}")
+    counts = asyncio.run(_work(pool, client, agents, agent))
+    click.echo(f"the run has ended: {outcomes_line(counts) or 'no tasks received'}")
 
 
-async def _worked(runs: Workers, client: FleetClient, agents: int, agent: str) -> Counter[str]:
+async def _work(pool: Workers, client: FleetClient, agents: int, agent: str) -> Counter[str]:
     """Work until the run ends. SIGTERM acts like Ctrl-C: unfinished tasks go to another worker."""
     task = asyncio.current_task()
     assert task is not None, "asyncio.run creates a task"
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
-    await runs.start()
+    await pool.start()
     click.echo(f"imported {agent}; up to {agents} agents run at once")
     try:
-        return await client.work(runs, agents)
+        return await client.work(pool, agents)
     finally:
-        await runs.close()
+        await pool.close()

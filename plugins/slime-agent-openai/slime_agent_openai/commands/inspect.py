@@ -10,10 +10,10 @@ from pathlib import Path
 
 import click
 
-from slime_agent_openai.bridge import WHY_A_TEMPLATE, Bridge, Kind
+from slime_agent_openai.bridge import NEEDS_TEMPLATE, Bridge, Kind
 from slime_agent_openai.conversations import Execution, Span, SpanKind, executions_of, page
 from slime_agent_openai.message import Message, Role
-from slime_agent_openai.parsers.registry import families, fitting, there_are
+from slime_agent_openai.parsers.registry import families, find_family, list_parsers
 from slime_core.config import read_run_file
 from slime_core.data import HfTokenizer
 from slime_core.errors import ModelError, RunFolderError, one_line, printable
@@ -88,12 +88,12 @@ def _executions(shard: Shard) -> Iterator[Execution]:
 def _tokenizer(run: Path, model: Path | None) -> Tokenizer | None:
     if model is not None:
         return HfTokenizer.load(model)
-    written = nofollow(run / "run.toml")
-    if not written.is_file():
+    run_file = nofollow(run / "run.toml")
+    if not run_file.is_file():
         raise RunFolderError(f"{run} is not a run folder: it has no run.toml")
-    used = Path(str(read_run_file(written).get("hf_checkpoint")))
+    model_folder = Path(str(read_run_file(run_file).get("hf_checkpoint")))
     try:
-        return HfTokenizer.load(used)
+        return HfTokenizer.load(model_folder)
     except ModelError as error:
         click.echo(f"no tokenizer, so tokens are shown as ids: {printable(str(error))}. Pass --model DIR", err=True)
         return None
@@ -102,11 +102,11 @@ def _tokenizer(run: Path, model: Path | None) -> Tokenizer | None:
 def _lines(execution: Execution, tokenizer: Tokenizer | None) -> Iterator[str]:
     main = main_of(execution.samples)
     dropped = click.style(f"  dropped: {one_line(execution.drop_reason)}", fg="yellow") if execution.drop_reason else ""
-    made = f"{len(execution.samples)} samples" if len(execution.samples) > 1 else "1 sample"
+    count = f"{len(execution.samples)} samples" if len(execution.samples) > 1 else "1 sample"
     reward = "no reward" if main.reward is None else f"reward {main.reward}"
     why = f" ({one_line(main.failure_reason)})" if main.failure_reason else ""
     name = click.style(f"{one_line(str(execution.group))} #{main.index}", bold=True)
-    yield f"{name}  {reward}  {main.status.value}{why}  {made}{dropped}"
+    yield f"{name}  {reward}  {main.status.value}{why}  {count}{dropped}"
     for line in str(main.metadata.get("failure_detail", "")).splitlines():
         yield click.style(f"  {printable(line)}", fg="yellow")
     for span in execution.walk():
@@ -125,9 +125,9 @@ def _span_lines(span: Span, tokenizer: Tokenizer | None) -> Iterator[str]:
         yield f"{indent}  {click.style(printable(line), fg=colour)}"
 
 
-ANSWERS = (("words", 0, True), ("a call", 1, False), ("words and a call", 1, True), ("calls", 2, False))
+ANSWERS = (("text", 0, True), ("a call", 1, False), ("text and a call", 1, True), ("calls", 2, False))
 """Kinds of answer: name, number of calls, whether there is text."""
-AFTER_WORDS: Sequence[tuple[Role, ...]] = ((Role.USER,), (Role.SYSTEM, Role.USER))
+AFTER_TEXT: Sequence[tuple[Role, ...]] = ((Role.USER,), (Role.SYSTEM, Role.USER))
 AFTER_CALLS: Sequence[tuple[Role, ...]] = ((Role.TOOL,), (Role.TOOL, Role.USER))  # Roles of the next messages
 
 
@@ -146,9 +146,9 @@ def prove(model: Path, as_json: bool) -> int:
     try:
         bridge.whole([Message(Role.USER, "Hello.")])
     except ModelError as error:
-        raise ModelError(f"{error}; {WHY_A_TEMPLATE}") from None
-    rows = [(_called(answer, kind.tail, tools=kind.tools), bridge.proved(kind) is not None) for answer, kind in kinds()]
-    family = fitting(tokenizer, families().values())
+        raise ModelError(f"{error}; {NEEDS_TEMPLATE}") from None
+    rows = [(_label(answer, kind.tail, tools=kind.tools), bridge.proved(kind) is not None) for answer, kind in kinds()]
+    family = find_family(tokenizer, families().values())
     if as_json:
         turns = [{"turn": name, "proved": proved} for name, proved in rows]
         click.echo(json.dumps({"model": str(model), "turns": turns, "parser": family.name if family else None}))
@@ -165,9 +165,9 @@ def _model_in(folder: Path) -> Path:
 def kinds() -> list[tuple[str, Kind]]:
     """Every kind of turn that is shown, with the name of the answer before it."""
     return [
-        (name, Kind(calls, speaks, _tail(tail, calls), tools))
-        for name, calls, speaks in ANSWERS
-        for tail in (AFTER_CALLS if calls else AFTER_WORDS)
+        (name, Kind(calls, has_text, _tail(tail, calls), tools))
+        for name, calls, has_text in ANSWERS
+        for tail in (AFTER_CALLS if calls else AFTER_TEXT)
         for tools in ((True,) if calls else (False, True))
     ]
 
@@ -176,7 +176,7 @@ def _tail(tail: tuple[Role, ...], calls: int) -> tuple[Role, ...]:
     return (Role.TOOL,) * (calls - 1) + tail if calls else tail
 
 
-def _called(answer: str, tail: Sequence[Role], *, tools: bool) -> str:
+def _label(answer: str, tail: Sequence[Role], *, tools: bool) -> str:
     offered = ", tools offered" if tools and not answer.endswith(("call", "calls")) else ""
     return f"{answer}, then {' and '.join(role.value for role in tail)}{offered}"
 
@@ -184,12 +184,12 @@ def _called(answer: str, tail: Sequence[Role], *, tools: bool) -> str:
 def _print(rows: Sequence[tuple[str, bool]], parser: str | None) -> None:
     width = max(len(name) for name, _ in rows)
     for name, proved in rows:
-        said = click.style("extends the exact tokens", fg="green") if proved else click.style("a fork", fg="yellow")
-        click.echo(f"  {name:{width}}  {said}")
-    done = sum(proved for _, proved in rows)
-    click.echo(f"{done} of {len(rows)} kinds of turn extend the engine's exact tokens; each other kind starts a fork.")
+        result = click.style("extends the exact tokens", fg="green") if proved else click.style("a fork", fg="yellow")
+        click.echo(f"  {name:{width}}  {result}")
+    count = sum(proved for _, proved in rows)
+    click.echo(f"{count} of {len(rows)} kinds of turn extend the engine's exact tokens; each other kind starts a fork.")
     if parser is None:
         text = "no parser reads this template's tool calls. If the model writes another format, set its parser"
-        click.echo(click.style(f'{text}, such as parser = "hermes". {there_are()}', fg="yellow"))
+        click.echo(click.style(f'{text}, such as parser = "hermes". {list_parsers()}', fg="yellow"))
     else:
         click.echo(f"the parser {parser!r} reads the tool calls")

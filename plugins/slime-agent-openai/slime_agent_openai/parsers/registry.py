@@ -1,12 +1,12 @@
 """Families by name, with other packages' first, and the search for the family that reads a chat template's calls.
 
-`fitting` ignores the template's text and the model's name: it has the template render tool calls, encodes the text, and
-returns the first family that reads the same calls back.
+`find_family` ignores the template's text and the model's name. It renders tool calls with the template, encodes the
+text, and returns the first family that reads the same calls back.
 
 Example:
 
     family = family_named("hermes")
-    family = fitting(tokenizer, families().values())        # None: raise with `none_fits(...)`
+    family = find_family(tokenizer, families().values())        # None: raise with `no_parser_message(...)`
     misfit(tokenizer, OWN["glm"], families().values())      # None: it fits, or no family does
 """
 
@@ -51,17 +51,17 @@ def unknown(name: str) -> str:
     return f"no agent parser {name!r}.{did_you_mean(name, names())} Use one of {', '.join(names())}."
 
 
-def none_fits(template: str, parser: str) -> str:
+def no_parser_message(template: str, parser: str) -> str:
     """Error message if tools are offered and the parser reads no calls; `template`: the model of the chat template."""
     return (
         f"an agent offers tools, but {parser!r}, the agent parser for the chat template of {template}, reads no tool "
         'calls, so every call would be lost. With parser = "auto", no parser reads the calls that the template writes. '
         f'{IN_SECTION.capitalize()}, set the parser that reads the model\'s calls, for example parser = "hermes". '
-        f"{there_are()}"
+        f"{list_parsers()}"
     )
 
 
-def another_fits(template: str, parser: str, other: str, written: str) -> str:
+def wrong_parser_message(template: str, parser: str, other: str, written: str) -> str:
     """Error message if tools are offered and the parser cannot read the template's calls."""
     return (
         f'an agent offers tools, but parser = "{parser}" does not read the calls that the chat template of {template} '
@@ -70,7 +70,7 @@ def another_fits(template: str, parser: str, other: str, written: str) -> str:
     )
 
 
-def there_are() -> str:
+def list_parsers() -> str:
     """The families that read calls, one per line, and how to add one."""
     known = "\n".join(f"  {name}: {family.summary}" for name, family in families().items() if family.reads_calls)
     return f"Parsers that read tool calls:\n{known}\nA package can add one in the entry-point group {GROUP}."
@@ -111,7 +111,7 @@ _ARGUMENTS: tuple[dict[str, Json], ...] = (
 )
 
 
-def fitting(tokenizer: Tokenizer, among: Iterable[Family]) -> Family | None:
+def find_family(tokenizer: Tokenizer, among: Iterable[Family]) -> Family | None:
     """The first family that reads back, from tokens, the tool calls that the chat template writes."""
     known = tuple(among)
     for trial in _trials():
@@ -221,5 +221,5 @@ def _reads(tokenizer: Tokenizer, family: Family, trial: _Trial, written: _Writte
     return (
         not reading.malformed
         and len(calls) == len(trial.calls)
-        and all(call.means(wanted) for call, wanted in zip(calls, trial.calls, strict=True))
+        and all(call.matches(wanted) for call, wanted in zip(calls, trial.calls, strict=True))
     )

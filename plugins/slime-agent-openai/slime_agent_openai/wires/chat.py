@@ -28,7 +28,7 @@ from slime_agent_openai.message import (
 from slime_agent_openai.wires.bodies import Known
 from slime_agent_openai.wires.options import (
     KWARGS,
-    TEMPLATED,
+    PROMPT_OPTIONS,
     choice_of,
     format_of,
     forms_of,
@@ -44,7 +44,7 @@ from slime_agent_openai.wires.wire import MODEL, Body, NewId, Wire, as_json, eve
 from slime_core.sample import Json
 
 REFUSED: Mapping[str, Only] = {
-    **TEMPLATED,
+    **PROMPT_OPTIONS,
     "audio": Only((), NO_RECORDING),
     "function_call": Only(("auto", "none"), "use tools and tool_choice"),
     "functions": Only(([],), "use tools"),
@@ -82,7 +82,7 @@ def read_chat(body: Body, new_id: NewId, known: Known | None = None) -> tuple[Re
         name,
         asked.at("model").text(MODEL),
         streams=asked.at("stream").flag(),
-        tells_usage=wants_usage(asked),
+        reports_usage=wants_usage(asked),
         log_probs=log_probs,
     )
     return request, wire
@@ -136,7 +136,7 @@ class ChatWire:
     id: str  # Id of the completion
     model: str  # Model name from the request
     streams: bool  # Whether the request asks for a stream
-    tells_usage: bool = False  # Whether a stream reports token counts
+    reports_usage: bool = False  # Whether a stream reports token counts
     log_probs: bool = False  # Whether to report each token's log-prob
     created: int = field(default_factory=lambda: int(time.time()))  # Seconds since 1970
     _heads: list[str] = field(default_factory=list, repr=False)
@@ -165,7 +165,7 @@ class ChatWire:
     def end(self, reply: Reply) -> Iterator[bytes]:
         told = as_json({"logprobs": self._log_probs(reply), "finish_reason": FINISHES[reply.finish]})
         yield self._chunk("{}", told[1:-1])
-        if self.tells_usage:
+        if self.reports_usage:
             yield event({**self._head("chat.completion.chunk"), "choices": [], "usage": usage(reply)})
         yield event("[DONE]")
 

@@ -15,7 +15,7 @@ from slime_agent_openai.message import Delta, Finish, Reply, Request, TextDelta
 from slime_agent_openai.wires.chat import usage
 from slime_agent_openai.wires.options import (
     KWARGS,
-    TOLD,
+    OUTPUT_OPTIONS,
     format_of,
     forms_of,
     sampling_of,
@@ -31,7 +31,7 @@ REFUSED: Mapping[str, Only] = {
     "logprobs": Only((), "use chat completions, which return them"),
     "n": Only((1,), ONE_REPLY),
     "suffix": Only(("",), "the model continues a prompt and does not fill gaps"),
-    **TOLD,
+    **OUTPUT_OPTIONS,
 }
 
 
@@ -51,7 +51,7 @@ def read_completions(body: Body, new_id: NewId) -> tuple[Request, Wire]:
         constraints=(*format_of(asked.at("response_format")), *forms_of(asked)),
     )
     wire = CompletionsWire(
-        name, asked.at("model").text(MODEL), streams=asked.at("stream").flag(), tells_usage=wants_usage(asked)
+        name, asked.at("model").text(MODEL), streams=asked.at("stream").flag(), reports_usage=wants_usage(asked)
     )
     return request, wire
 
@@ -63,7 +63,7 @@ class CompletionsWire:
     id: str  # Id of the completion
     model: str  # Model name from the request
     streams: bool  # Whether the request asks for a stream
-    tells_usage: bool = False  # Whether a stream reports token counts
+    reports_usage: bool = False  # Whether a stream reports token counts
     created: int = field(default_factory=lambda: int(time.time()))  # Seconds since 1970
 
     def whole(self, reply: Reply) -> Body:
@@ -78,7 +78,7 @@ class CompletionsWire:
 
     def end(self, reply: Reply) -> Iterator[bytes]:
         yield event(self._made("", _finish(reply)))
-        if self.tells_usage:
+        if self.reports_usage:
             yield event({**self._made("", None), "choices": [], "usage": usage(reply)})
         yield event("[DONE]")
 

@@ -20,7 +20,7 @@ from slime_agent_openai.wires.blocks import Block, Blocks, Kind, Moment, Step
 from slime_agent_openai.wires.bodies import Known
 from slime_agent_openai.wires.options import (
     KWARGS,
-    TEMPLATED,
+    PROMPT_OPTIONS,
     Hosted,
     format_of,
     forms_of,
@@ -36,7 +36,7 @@ from slime_agent_openai.wires.values import Only, Value, read_fields, text_of, u
 from slime_agent_openai.wires.wire import MODEL, Body, NewId, Wire, anthropic_error, event
 
 REFUSED: Mapping[str, Only] = {
-    **TEMPLATED,
+    **PROMPT_OPTIONS,
     "container": Only((), "no code runs on the server; offer functions"),
     "mcp_servers": Only(([],), "the gateway does not connect to MCP servers; offer their tools as functions"),
 }

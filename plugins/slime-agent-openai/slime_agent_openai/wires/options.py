@@ -2,7 +2,7 @@
 
 Example:
 
-    sampling_of(Value({"temperature": 0.7, "best_of": 1}))      # (Wanted("temperature", 0.7, "temperature"),)
+    sampling_of(Value({"temperature": 0.7, "best_of": 1}))      # (RequestedSetting("temperature", 0.7, "temperature"),)
     choice_of(Value("required", "tool_choice"))                 # (True, (Constraint("tool_choice", ...),))
 """
 
@@ -12,19 +12,19 @@ from dataclasses import replace
 from typing import Literal, TypeAlias
 
 from slime_agent_openai.errors import IN_SECTION, unsupported
-from slime_agent_openai.message import Constraint, Tool, Wanted
+from slime_agent_openai.message import Constraint, RequestedSetting, Tool
 from slime_agent_openai.wires.values import Only, Value
 from slime_core.roles import RANGES
 from slime_core.sample import Json
 
 
-def sampling_of(asked: Value) -> tuple[Wanted, ...]:
+def sampling_of(asked: Value) -> tuple[RequestedSetting, ...]:
     """Sampling settings of a request, under the names of any protocol or engine."""
     found = []
     for at in asked.given(SETTINGS):
         setting, read = SETTINGS[at.path]
-        found.append(Wanted(at.path, read(at), setting))
-    found += [Wanted(at.path) for at in asked.given(UNDRAWN) if at.json not in UNDRAWN[at.path]]
+        found.append(RequestedSetting(at.path, read(at), setting))
+    found += [RequestedSetting(at.path) for at in asked.given(UNSUPPORTED) if at.json not in UNSUPPORTED[at.path]]
     return tuple(found)
 
 
@@ -83,7 +83,7 @@ SETTINGS: Mapping[str, tuple[str, Callable[[Value], float]]] = {
     "min_new_tokens": ("min_new_tokens", _count),
     "ignore_eos": ("ignore_eos", Value.flag),
 }  # By field: the `SamplingParams` setting and its reader. vLLM, SGLang and llama.cpp accept all of these.
-UNDRAWN: Mapping[str, tuple[Json, ...]] = {
+UNSUPPORTED: Mapping[str, tuple[Json, ...]] = {
     "allowed_token_ids": ([],),
     "bad_words": ([],),
     "best_of": (1,),
@@ -110,7 +110,7 @@ OWN = frozenset({"add_generation_prompt", "continue_final_message", "documents",
 """Template variables that a request may not set."""
 _BEGUN = "prefilled replies are not supported; send the text as a user message, or a raw prompt to /v1/completions"
 _TEXT_ONLY_REPLY = "replies contain text only; the run keeps their tokens"
-TOLD: Mapping[str, Only] = {
+OUTPUT_OPTIONS: Mapping[str, Only] = {
     "include_stop_str_in_output": Only((False,), "a reply does not include the stop text"),
     "lora_path": Only(("",), "there is only one model, the policy in training"),
     "no_stop_trim": Only((False,), "a reply does not include the stop text"),
@@ -121,7 +121,7 @@ TOLD: Mapping[str, Only] = {
     "skip_special_tokens": Only((True,), "a reply's text has no special tokens"),
     "truncate_prompt_tokens": Only((), "too long prompts are refused; send a shorter one"),
 }  # Fields of vLLM and SGLang that change a reply's format, in all protocols
-TEMPLATED: Mapping[str, Only] = {
+PROMPT_OPTIONS: Mapping[str, Only] = {
     "add_generation_prompt": Only((True,), _BEGUN),
     "add_special_tokens": Only((False,), "the chat template writes all tokens of the prompt"),
     "chat_template": Only((), "the policy is trained with its own chat template"),
@@ -133,7 +133,7 @@ TEMPLATED: Mapping[str, Only] = {
     "input_ids": Only((), "send messages"),
     "separate_reasoning": Only((True,), "replies always separate reasoning from text"),
     "stream_reasoning": Only((True,), "streams always include reasoning"),
-    **TOLD,
+    **OUTPUT_OPTIONS,
 }  # The same, and fields that change the prompt, in protocols with messages
 
 

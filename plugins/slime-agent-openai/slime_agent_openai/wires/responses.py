@@ -19,7 +19,7 @@ from slime_agent_openai.message import Constraint, Delta, Finish, Message, Reply
 from slime_agent_openai.wires.blocks import Block, Blocks, Kind, Moment, Step
 from slime_agent_openai.wires.options import (
     KWARGS,
-    TEMPLATED,
+    PROMPT_OPTIONS,
     Hosted,
     choice_of,
     format_of,
@@ -36,7 +36,7 @@ from slime_agent_openai.wires.wire import MODEL, Body, NewId, Wire, event
 from slime_core.sample import Json
 
 REFUSED: Mapping[str, Only] = {
-    **TEMPLATED,
+    **PROMPT_OPTIONS,
     "background": Only((False,), "background requests are not supported; wait for the reply"),
     "conversation": Only((), "conversations are not stored; send previous_response_id or the history"),
     "prompt": Only((), "prompts are not stored; send the messages"),

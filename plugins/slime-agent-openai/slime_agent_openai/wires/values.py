@@ -14,7 +14,7 @@ from slime_agent_openai.errors import ApiError, refused, unsupported
 from slime_agent_openai.wires.wire import Body
 from slime_core.sample import Json
 
-NO_MODEL_READS = frozenset({"audio", "document", "file", "input_audio", "input_file", "video", "video_url"})
+UNREADABLE_KINDS = frozenset({"audio", "document", "file", "input_audio", "input_file", "video", "video_url"})
 """Types of parts with recordings or files, in all protocols."""
 
 
@@ -118,7 +118,7 @@ def part_text(part: Value, kinds: Mapping[str, str]) -> str:
 
 def unreadable(part: Value, kind: str, known: str) -> ApiError:
     """Error for a part of an unsupported type: usually a picture, a recording or a file."""
-    if kind in NO_MODEL_READS:
+    if kind in UNREADABLE_KINDS:
         return unsupported(part.path, f"parts of type {kind!r} cannot be sent to the model; send their content as text")
     return refused(
         f"{part.path} is of type {kind!r}, which is not supported here: {known}", part.path, "unsupported_content"

@@ -20,8 +20,8 @@ def test_forking_template_exits_with_1(tmp_path: Path, capsys: pytest.CaptureFix
     assert run_cli(["agent", "prove", str(tmp_path), "--json"]) == 1
     shown = json.loads(capsys.readouterr().out)
     proved = {each["turn"]: each["proved"] for each in shown["turns"]}
-    assert proved["words, then user"] is True
-    assert proved["words, then user, tools offered"] is False
+    assert proved["text, then user"] is True
+    assert proved["text, then user, tools offered"] is False
 
 
 def test_prove_refuses_a_model_without_a_template(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,7 +6,7 @@ from chat import load_chat
 from trl_templates import needs_trl, trl_tokenizer
 
 from slime_agent_openai.parsers.families import OWN
-from slime_agent_openai.parsers.registry import families, fitting, misfit
+from slime_agent_openai.parsers.registry import families, find_family, misfit
 from tests.tables import table
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ CALLED = """{% for m in messages %}{{ m.role ~ ': ' ~ (m.content or '') }}{% for
 def test_each_template_finds_its_parser(written: Mapping[str, "Written"]) -> None:
     for way, writes in written.items():
         if not way.startswith("plain"):
-            assert fitting(writes.tokenizer, families().values()) == writes.family, way
+            assert find_family(writes.tokenizer, families().values()) == writes.family, way
 
 
 @table("way", ["hermes", "glm", "deepseek", "llama3"])
@@ -34,13 +34,13 @@ def test_mismatched_parser_is_detected(written: Mapping[str, "Written"], way: st
 
 def test_template_without_tool_calls_has_no_parser(written: Mapping[str, "Written"]) -> None:
     assert misfit(written["plain"].tokenizer, OWN["glm"], OWN.values()) is None
-    assert fitting(written["plain"].tokenizer, families().values()) is None
+    assert find_family(written["plain"].tokenizer, families().values()) is None
 
 
 def test_template_that_opens_reasoning_finds_its_parser(tmp_path: Path) -> None:
     thinking = CALLED.replace("(m.content or '')", "('<think>\n\n</think>\n\n' if m.role == 'assistant' else '')")
     opened = thinking.replace("'assistant: '", "'assistant: <think>\n'")
-    assert fitting(load_chat(tmp_path, opened), OWN.values()) == OWN["hermes"]
+    assert find_family(load_chat(tmp_path, opened), OWN.values()) == OWN["hermes"]
 
 
 FIT = {
@@ -75,5 +75,5 @@ FIT = {
 @table("name", FIT)
 def test_known_model_templates_find_their_parser(tmp_path: Path, name: str) -> None:
     tokenizer = trl_tokenizer(name, tmp_path / name, ["<|im_end|>", "<|eot_id|>", "<｜end▁of▁sentence｜>"])
-    family = fitting(tokenizer, OWN.values())
+    family = find_family(tokenizer, OWN.values())
     assert (family and family.name) == FIT[name]

@@ -4,7 +4,7 @@ import pytest
 
 from slime_agent_openai.parsers import registry
 from slime_agent_openai.parsers.families import OWN
-from slime_agent_openai.parsers.registry import families, family_named, none_fits
+from slime_agent_openai.parsers.registry import families, family_named, no_parser_message
 from slime_core.errors import PluginError, UnknownName
 
 
@@ -17,7 +17,7 @@ def test_unknown_parser_name_lists_parsers() -> None:
 
 
 def test_no_fitting_parser_lists_all_parsers() -> None:
-    text = none_fits("models/mine", "plain")
+    text = no_parser_message("models/mine", "plain")
     assert "'plain', the agent parser for the chat template of models/mine, reads no tool calls" in text
     assert 'parser = "hermes"' in text
     assert all(f"  {name}: {family.summary}" in text for name, family in OWN.items() if name != "plain")

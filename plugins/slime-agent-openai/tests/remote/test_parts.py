@@ -9,7 +9,7 @@ import pytest
 from cloud_server import ARN
 
 from slime_agent_openai.errors import AgentError
-from slime_agent_openai.remote_agents import Pace, Threads, payload_of, place_of, reward_of
+from slime_agent_openai.remote_agents import Pace, Threads, payload_of, result_key_of, reward_of
 from slime_agent_openai.remote_settings import RemoteSettings
 from slime_agent_openai.task import Task, Verdict
 from tests.tables import table
@@ -58,11 +58,11 @@ def test_payload_has_the_row_and_the_endpoint() -> None:
 )
 def test_answer_without_a_location_is_refused(answer: bytes, said: str) -> None:
     with pytest.raises(AgentError, match=said) as caught:
-        place_of(answer, "results")
+        result_key_of(answer, "results")
     assert caught.value.reason == "agent_remote_answer"
     assert len(caught.value.detail) <= 800
     given = {"status": "processing", "s3_bucket": "results", "result_key": "math/1/2.json"}
-    assert place_of(json.dumps(given).encode(), "results") == "math/1/2.json"
+    assert result_key_of(json.dumps(given).encode(), "results") == "math/1/2.json"
 
 
 @table(

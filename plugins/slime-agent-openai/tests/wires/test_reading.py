@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scripted import READERS, counted_ids
 
 from slime_agent_openai.errors import ApiError
-from slime_agent_openai.message import Message, Role, Tool, ToolCall, Wanted
+from slime_agent_openai.message import Message, RequestedSetting, Role, Tool, ToolCall
 from slime_agent_openai.wires import chat, completions, messages, responses
 from slime_agent_openai.wires.wire import anthropic_error, openai_error
 from tests.tables import table
@@ -46,7 +46,10 @@ def test_protocols_parse_to_the_same_request() -> None:
         assert wire.streams
         assert request.tools == (tool,)
         assert request.max_tokens == 7
-        assert request.sampling[:2] == (Wanted("temperature", 0.5, "temperature"), Wanted("top_p", 1.0, "top_p"))
+        assert request.sampling[:2] == (
+            RequestedSetting("temperature", 0.5, "temperature"),
+            RequestedSetting("top_p", 1.0, "top_p"),
+        )
         assert request.messages[:2] == (Message(Role.SYSTEM, "Be brief."), Message(Role.USER, "Hi"))
         assert request.messages[2].reasoning == "hm"
         assert request.messages[2].calls[0].id == "c1"
@@ -70,7 +73,7 @@ def test_tool_results_keep_their_order() -> None:
         Message(Role.USER, "Go on."),
         Message(Role.SYSTEM, "Soon."),
     )
-    assert Wanted("top_k", 3, "top_k") in request.sampling
+    assert RequestedSetting("top_k", 3, "top_k") in request.sampling
 
 
 @table("path, choice", [("chat/completions", "none"), ("responses", "none"), ("messages", {"type": "none"})])
