@@ -1,7 +1,7 @@
 """Defines Sample and Group: one generation, and the generations that share a prompt and are normalised together.
 
 Field names are slime's. A sample is mutable while it is in flight; it is frozen, with compact typed arrays, when
-its group is finished.
+its group is finished. `Answer` lists the fields that a sample copies from an engine's output.
 
 Example:
 
@@ -16,10 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from itertools import accumulate, islice
 from struct import Struct, error
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar, cast
-
-if TYPE_CHECKING:
-    from slime_core.roles.generation import GenerateOutput
+from typing import NamedTuple, Protocol, TypeAlias, TypeVar, cast
 
 __all__ = [
     "Group",
@@ -32,6 +29,25 @@ __all__ = [
     "Status",
     "scalar_reward",
 ]
+
+
+# Answer: fields of an engine's output that a sample copies; `slime_core.roles.GenerateOutput` implements it.
+
+
+class Answer(Protocol):
+    """What `append_response_tokens` reads from an engine's output."""
+
+    @property
+    def tokens(self) -> Sequence[int]:
+        """New ids: [n]."""
+
+    @property
+    def log_probs(self) -> Sequence[float]:
+        """Log-prob of each: [n]."""
+
+    @property
+    def versions(self) -> Sequence[tuple[int, int]]:
+        """Consecutive spans as (number of tokens, weight version), in order."""
 
 
 NumberT = TypeVar("NumberT", int, float)
@@ -255,7 +271,7 @@ class Sample:
     def append_response_tokens(
         self,
         *,
-        output: "GenerateOutput | None" = None,
+        output: Answer | None = None,
         tokens: Sequence[int] | None = None,
         log_probs: Sequence[float] | None = None,
         trainable: bool = True,
