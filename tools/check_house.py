@@ -33,6 +33,7 @@ BARE_IGNORES = {
 
 CIRCLES = {
     "slime_engine_sglang": "each transport imports its sender inside a function, because torch loads slowly",
+    "slime_train": "a weight channel imports its ends inside methods, because torch loads slowly",
     "slime_local": "decoders import the model's class only for mypy",
 }
 """Packages whose own modules may import each other in a circle, with the reason."""
