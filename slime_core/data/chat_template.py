@@ -146,10 +146,10 @@ class ChatTemplate:
             worker = self._running()
             try:
                 answers = cast(list[Answer], worker.exchange(("render", ([*requests],)), LIMIT_S))
-            except _Stopped as stopped:
+            except (_Stopped, ModelError) as error:  # a ModelError: no memory for the requests themselves
                 self._stop()
                 if len(requests) == 1:
-                    return [(FAILED, str(stopped))]
+                    return [(FAILED, str(error))]
                 self._stops -= 1  # counted when the request is sent alone
             except BaseException:
                 self._stop()
@@ -169,8 +169,10 @@ class ChatTemplate:
             try:
                 self._worker.exchange(Order(spec, Place(0), None, plain=True), START_S)
                 self._reads = cast(list[str], self._worker.exchange(("arguments", ()), LIMIT_S))
-            except (_Stopped, ModelError) as error:
-                self._stop()
+            except BaseException as error:
+                self._stop()  # else its late answer would answer the next request
+                if not isinstance(error, _Stopped | ModelError):
+                    raise
                 why = f"cannot be compiled: {error}" if isinstance(error, _Stopped) else error
                 raise ModelError(f"the chat template of {self._owner} {why}") from None
         return self._worker
