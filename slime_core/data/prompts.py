@@ -54,9 +54,14 @@ class RecordFile:
     """A file of records, written once in sequence and read at random; uses eight bytes of memory per record."""
 
     def __init__(self, records: Iterable[bytes]) -> None:
-        """Write all records, each of at least one byte; DataError if the disk is full."""
+        """Write all records, each of at least one byte; DataError if there is no room for them."""
         self._ends = array("Q", [0])
-        file: IO[bytes] = tempfile.TemporaryFile(prefix="slime-prompts-")  # noqa: SIM115  # closed with this object
+        try:
+            file: IO[bytes] = tempfile.TemporaryFile(prefix="slime-prompts-")  # noqa: SIM115  # closed with this object
+        except OSError as error:
+            raise DataError(
+                f"no temporary file for the prompts: {error.strerror}; set TMPDIR to a directory with room"
+            ) from None
         weakref.finalize(self, _close, file)
         self._descriptor = file.fileno()
         try:

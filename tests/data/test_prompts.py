@@ -193,3 +193,7 @@ def test_a_full_disk_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(tempfile, "TemporaryFile", lambda prefix: full)
         with pytest.raises(DataError, match=says):
             RecordFile([b"x"])
+    monkeypatch.undo()
+    monkeypatch.setattr(tempfile, "tempdir", "/dev/full")
+    with pytest.raises(DataError, match="no temporary file for the prompts: Not a directory; set TMPDIR"):
+        RecordFile([b"x"])
