@@ -287,13 +287,13 @@ class Isolated:
 
     def close(self) -> None:
         """Kill every worker; calls in progress fail. Idempotent."""
-        if not self._closed:
-            self._label_thread.submit(self._label_loop.close)
-            self._label_thread.shutdown()
-        self._closed = True
+        was_closed, self._closed = self._closed, True
         self._idle.clear()
         while self._all:
             self._all.pop().close()
+        if not was_closed:  # last: the thread may wait for a worker
+            self._label_thread.submit(self._label_loop.close)
+            self._label_thread.shutdown()
 
     async def _verdicts(self, samples: Sequence[Sample], ctx: RewardContext | None) -> list[Verdict]:
         copies = [copy_fields(sample, self._spec.fields) for sample in samples]
