@@ -252,6 +252,7 @@ class GroupOfWorkers:
             await self.close()
             if not isinstance(error, TimeoutError):
                 raise
+            waiting = waiting or self._workers  # the last one was built as the time was over
             raise WorkerError(
                 f"{', '.join(worker.title for worker in waiting)}: not built within {timeout_s:g} s "
                 f"({self.size - len(waiting)} of {self.size} are); the end of the log of {waiting[0].title}, "
