@@ -155,6 +155,16 @@ def test_a_death_in_a_call_is_that_calls_error_alone_and_the_next_group_starts(
     with_group(tmp_path, use, spec(size=1))
 
 
+def test_a_death_in_a_call_ends_the_other_workers_in_the_middle_of_it(tmp_path: Path) -> None:
+    async def use(group: GroupOfWorkers) -> None:
+        pids = await run(group, "os.getpid()")
+        with pytest.raises(WorkerError, match="worker 1 died"):
+            await run(group, "os.kill(os.getpid(), 9) if self.rank else time.sleep(60)")
+        assert all(map(gone, pids))
+
+    with_group(tmp_path, use)
+
+
 def test_an_answer_that_cannot_be_pickled_is_the_calls_error(tmp_path: Path) -> None:
     async def use(group: GroupOfWorkers) -> None:
         with pytest.raises(WorkerError, match=r"worker 0 raised in run\(\)(.|\n)*PicklingError: Can't pickle"):
