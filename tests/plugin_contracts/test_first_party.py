@@ -130,7 +130,7 @@ def test_a_choice_keeps_its_contract(
     require_kept(contract, choice=choice, settings=settings, **attributes)
 
 
-@table("name", [*PACKAGES, "trackers"])
+@table("name", ["core", *PACKAGES])
 def test_a_package_keeps_its_contract(name: str) -> None:
     require_kept(PluginPackageContract, dist=f"slime-{name}")
 
