@@ -12,7 +12,7 @@ from typing import Annotated, Literal, Union, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
-from slime_compat.runner.fields import UNREAD, RunnerFields
+from slime_compat.runner.fields import IGNORED_FIELDS, RunnerFields
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference" / "runner-fields.md"
 HEAD = """\
@@ -33,7 +33,7 @@ def page() -> str:
 
 def _rows() -> Iterator[str]:
     for name, field in RunnerFields.model_fields.items():
-        what = "Ignored: " + UNREAD[name] + "." if name in UNREAD else str(field.description)
+        what = "Ignored: " + IGNORED_FIELDS[name] + "." if name in IGNORED_FIELDS else str(field.description)
         yield f"| `{name}` | {_type(field.annotation)} | {_default(field)} | {what} |"
 
 

@@ -1,6 +1,6 @@
-"""slime-compat: functions written for slime's `--custom-*-path` flags, called as slime calls them.
+"""slime-compat: runs functions written for slime's `--custom-*-path` flags, with slime's signatures.
 
-The adapters report where slime is harmfully lenient: a filter that does not remove, a reward of None or NaN.
+The adapters report mistakes that slime accepts silently, such as a reward of None or NaN.
 
     [reward]
     use = "rm"

@@ -1,7 +1,7 @@
 """Adapters for functions written for slime: rewards, reward post-processing, the three filters, and generators.
 
-slime accepts any reward, even None and NaN; here the metrics count each kind by name. The core hands out copies and
-removes the selected groups, so a filter that does not remove cannot hand out a group twice.
+slime accepts any reward, even None and NaN; here the metrics count each kind by name. The core passes copies and
+removes the selected groups itself, so a filter that does not remove them cannot return a group twice.
 """
 
 import copy
@@ -33,7 +33,7 @@ from slime_core.roles import (
 
 
 class _Adapter:
-    """A function written for slime, with the `args` that it reads."""
+    """A function written for slime, with its `args`."""
 
     call: ClassVar[tuple[str, ...]]
     section: ClassVar[str]
@@ -43,7 +43,7 @@ class _Adapter:
         """Load the function.
 
         Raises:
-            PluginError: it cannot be called as slime calls it.
+            PluginError: the function cannot be called as slime calls it.
         """
         self._function = load(settings.path, self.call, is_async=self.is_async)
         self._path, self._args = settings.path, Arguments(settings.args, self.section)
@@ -55,7 +55,7 @@ class _RewardAdapter(_Adapter):
     def __init__(self, settings: RewardSettings) -> None:
         super().__init__(settings)
         self._reward_key = settings.reward_key
-        self._given = {"reward_key": settings.reward_key, "group_rm": False, **settings.args}
+        self._values = {"reward_key": settings.reward_key, "group_rm": False, **settings.args}
 
 
 class SlimeReward(_RewardAdapter):
@@ -64,9 +64,9 @@ class SlimeReward(_RewardAdapter):
     call, section = ("args", "sample"), "reward.rm"
 
     async def __call__(self, sample: Sample, ctx: RewardContext) -> Verdict:
-        """Its verdict on a copy of the sample."""
-        args = Arguments(self._given, self.section)
-        returned = await self._function(args, SlimeSample.of(sample))  # type: ignore[misc]  # `async def`, as was seen when it was found
+        """The function's verdict on a copy of the sample."""
+        args = Arguments(self._values, self.section)
+        returned = await self._function(args, SlimeSample.of(sample))  # type: ignore[misc]  # `load` checked that it is async
         return verdict_of(returned, self._reward_key)
 
 
@@ -76,21 +76,23 @@ class SlimeGroupReward(_RewardAdapter):
     call, section = ("args", "samples"), "group_reward.group_rm"
 
     async def __call__(self, samples: Sequence[Sample], ctx: RewardContext) -> list[Verdict]:
-        """Its verdicts on copies of the samples.
+        """The function's verdicts on copies of the samples.
 
         Raises:
-            ContractError: not as many answers as samples; slime would leave the last ones without a reward.
+            ContractError: the numbers of rewards and samples differ; slime would leave the last samples unscored.
         """
-        args = Arguments(self._given, self.section)
-        returned = await self._function(args, [SlimeSample.of(sample) for sample in samples])  # type: ignore[misc]  # `async def`, as was seen when it was found
+        args = Arguments(self._values, self.section)
+        returned = await self._function(args, [SlimeSample.of(sample) for sample in samples])  # type: ignore[misc]  # `load` checked that it is async
         if not isinstance(returned, list | tuple) or len(returned) != len(samples):
             found = f"{len(returned)}" if isinstance(returned, list | tuple) else f"a {type(returned).__name__}"
-            raise ContractError(f"{self._path}: expected {len(samples)} rewards in a list, got {found}")
-        return [verdict_of(each, self._reward_key) for each in returned]
+            raise ContractError(
+                f"{self._path}: expected {len(samples)} rewards in a list, got {found}. Return one reward per sample"
+            )
+        return [verdict_of(reward, self._reward_key) for reward in returned]
 
 
 def verdict_of(returned: object, reward_key: str | None) -> Verdict:
-    """A verdict from a returned reward; values that slime should reject (None, NaN) become a reason."""
+    """A verdict from a returned reward; an invalid reward (None, NaN) becomes `Unscored` with a reason."""
     components: dict[str, float] = {}
     if isinstance(returned, dict):
         table = cast("dict[str, object]", returned)
@@ -117,10 +119,10 @@ class SlimeRewardPostProcess(_Adapter):
     call, section = ("args", "samples"), "reward_shaper.post_process"
 
     def __call__(self, groups: Sequence[Group], ctx: ShapeContext) -> list[list[float | None]]:
-        """The second of the two returned lists, in the groups' shape; it gets only samples that have a reward.
+        """The second returned list, in the groups' shape; the function gets only samples that have a reward.
 
         Raises:
-            ContractError: not two lists, or not one reward per sample.
+            ContractError: the function did not return two lists with one reward per sample.
         """
         flat: list[SlimeSample] = []
         for group, row in zip(groups, ctx.rewards, strict=True):
@@ -131,12 +133,13 @@ class SlimeRewardPostProcess(_Adapter):
         returned = self._function(self._args, flat)
         if not isinstance(returned, tuple) or len(returned) != 2:
             raise ContractError(f"{self._path} returned {type(returned).__name__}; expected (raw_rewards, rewards)")
-        raw, shaped = (list(each) for each in returned)
+        raw, shaped = (list(rewards) for rewards in returned)
         if not len(raw) == len(shaped) == len(flat):
             raise ContractError(
-                f"{self._path}: {len(flat)} samples, {len(raw)} raw rewards, {len(shaped)} rewards; all must agree"
+                f"{self._path} got {len(flat)} samples, and returned {len(raw)} raw rewards and {len(shaped)} rewards; "
+                "return one of each per sample"
             )
-        numbers = iter(float(each) for each in shaped)
+        numbers = iter(float(reward) for reward in shaped)
         return [[None if reward is None else next(numbers) for reward in row] for row in ctx.rewards]
 
 
@@ -165,12 +168,12 @@ class SlimeSampleFilter(_Adapter):
     call, section = ("args", "groups"), "sample_filter.rollout_filter"
 
     def __call__(self, groups: Sequence[Group], ctx: FilterContext) -> list[Removal]:
-        """The samples that it marked."""
-        given = [_copies(group) for group in groups]
-        self._function(self._args, [list(samples) for samples in given])
+        """The samples whose `remove_sample` the function set."""
+        copies = [_copies(group) for group in groups]
+        self._function(self._args, [list(samples) for samples in copies])
         return [
             Removal(group.id, position, "remove_sample")
-            for group, samples in zip(groups, given, strict=True)
+            for group, samples in zip(groups, copies, strict=True)
             for position, (before, after) in enumerate(zip(group.samples, samples, strict=True))
             if after.remove_sample and not before.remove_sample
         ]
@@ -187,33 +190,35 @@ class SlimeBufferFilter(_Adapter):
         self._reported: set[str] = set()
 
     def select(self, groups: Sequence[Group], want: int, ctx: BufferContext) -> Selection:
-        """Take the groups that the function returned; drop those it only deleted from the buffer.
+        """Take the groups that the function returned; drop groups that it only deleted from the buffer.
 
         Raises:
-            ContractError: it returned no list, or a group that was not in the buffer.
+            ContractError: the function returned no list, or a group that was not in the buffer.
         """
-        given = [_copies(group) for group in groups]
-        buffer = list(given)
+        copies = [_copies(group) for group in groups]
+        buffer = list(copies)
         # slime passes None for the rollout's number, despite its documentation.
         returned = self._function(self._args, None, buffer, want)
         if not isinstance(returned, list):
             raise ContractError(f"{self._path} returned {type(returned).__name__}; expected a list of groups")
-        place = {id(group): number for number, group in enumerate(given)}
-        if any(id(group) not in place for group in returned):
-            raise ContractError(f"{self._path} returned a group that is not one of the buffer's own lists")
-        taken = list(dict.fromkeys(place[id(group)] for group in returned))
-        left = {place[id(group)] for group in buffer if id(group) in place}
-        if len(taken) > want:
-            self._report(f"returned {len(taken)} groups when {want} were wanted; the first {want} are taken")
-        if left & set(taken):
-            self._report("did not delete what it returned from the buffer: in slime it would be trained on for ever")
-        drop = [number for number in range(len(given)) if number not in left and number not in taken]
-        return Selection(take=taken[:want], drop=drop)
+        index = {id(group): number for number, group in enumerate(copies)}
+        if any(id(group) not in index for group in returned):
+            raise ContractError(
+                f"{self._path} returned a group that is not in the buffer; return lists from the buffer"
+            )
+        selected = list(dict.fromkeys(index[id(group)] for group in returned))
+        left = {index[id(group)] for group in buffer if id(group) in index}
+        if len(selected) > want:
+            self._report(f"returned {len(selected)} groups, but {want} were requested; the others stay in the buffer")
+        if left & set(selected):
+            self._report("did not delete the returned groups from the buffer: slime would return them every time")
+        drop = [number for number in range(len(copies)) if number not in left and number not in selected]
+        return Selection(take=selected[:want], drop=drop)
 
-    def _report(self, what: str) -> None:
-        if what.split(" ", 1)[0] not in self._reported:
-            self._reported.add(what.split(" ", 1)[0])
-            _log.warning("buffer filter %s %s (said once)", self._path, what)
+    def _report(self, problem: str) -> None:
+        if problem.split(" ", 1)[0] not in self._reported:
+            self._reported.add(problem.split(" ", 1)[0])
+            _log.warning("buffer filter %s %s (reported once)", self._path, problem)
 
 
 def _copies(group: Group) -> list[SlimeSample]:
@@ -230,7 +235,7 @@ class SlimeGenerate:
         """Load the function.
 
         Raises:
-            PluginError: it cannot be called as slime calls it.
+            PluginError: the function cannot be called as slime calls it.
         """
         call = ("args", "sample", "sampling_params")
         self._function = load(settings.path, call, is_async=True, optional=("evaluation",))
@@ -238,24 +243,24 @@ class SlimeGenerate:
         self._evaluation = accepts(self._function, "evaluation")
 
     async def __call__(self, sample: Sample, ctx: GenerateContext) -> list[Sample]:
-        """Run it; it may return a sample, or several that share `rollout_id`."""
+        """Run the function; it may return a sample, or several that share `rollout_id`."""
         extra = {"evaluation": ctx.evaluation} if self._evaluation else {}
         with generating(ctx) as call:
             async with serving(call) as port:
-                served = {"sglang_router_ip": HOST, "sglang_router_port": port}
-                args = Arguments({**self._args, **served}, SECTION)
-                given = SlimeSample.of(sample)
-                returned = await self._function(args, given, sampling_params(ctx.sampling), **extra)  # type: ignore[misc]  # `async def`, as was seen when it was found
-            made = returned if isinstance(returned, list) else [returned]
-            return [self._checked(each) for each in cast("list[object]", made)]
+                endpoint = {"sglang_router_ip": HOST, "sglang_router_port": port}
+                args = Arguments({**self._args, **endpoint}, SECTION)
+                prompt = SlimeSample.of(sample)
+                returned = await self._function(args, prompt, sampling_params(ctx.sampling), **extra)  # type: ignore[misc]  # `load` checked that it is async
+            samples = returned if isinstance(returned, list) else [returned]
+            return [self._checked(item) for item in cast("list[object]", samples)]
 
     def _checked(self, returned: object) -> Sample:
         if not isinstance(returned, Sample):
             kind = type(returned).__name__
-            raise ContractError(f"{self._path} returned {kind}; slime takes a Sample, or a list of them")
+            raise ContractError(f"{self._path} returned {kind}; return a Sample or a list of Samples")
         sample = to_core(returned)
         if sample.response_length and sample.rollout_log_probs is None:
-            # slime would recompute the log-probs; without the sampler's, the importance ratio would be wrong.
+            # slime would recompute them with the trainer, but the importance ratio needs the sampler's log-probs.
             raise ContractError(
                 f"{self._path} returned {sample.response_length} response tokens without rollout_log_probs; "
                 "use sample.append_response_tokens(args, tokens=..., log_probs=..., meta_info=...)"

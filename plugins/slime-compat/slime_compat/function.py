@@ -1,7 +1,7 @@
-"""Loads functions written for slime, checks them before anything starts, and provides their `args` and current call.
+"""Loads functions written for slime, checks them before the run starts, and provides their `args` and current call.
 
-slime reports a wrong path or signature during or after the first rollout. It keeps the current generation in a
-process-wide singleton (`GenerateState`), whose first caller wins; here it is in a context variable.
+slime reports a wrong path or signature only during the first rollout. It keeps the current generation in a process-wide
+singleton (`GenerateState`) that the first caller sets; here each task has its own in a context variable.
 
 Example:
 
@@ -44,8 +44,8 @@ class Arguments(SimpleNamespace):
         if name.startswith("__"):
             raise AttributeError(name)
         raise AttributeError(
-            f"the function reads args.{name}: here args holds what stands under [{self._section}.args] "
-            f"and nothing else of the run. Write {name} = ... there"
+            f"the function reads args.{name}, which is not set: args has only the values of [{self._section}.args]. "
+            f"Write {name} = ... there"
         )
 
 
@@ -75,7 +75,7 @@ def current_call() -> Call | None:
 
 @contextlib.contextmanager
 def generating(ctx: GenerateContext) -> Iterator[Call]:
-    """Context manager: code inside it, and tasks it starts, belong to one sample's generation."""
+    """Context manager: `current_call` returns this sample's generation in its body and in tasks that it starts."""
     call = Call(ctx)
     token = _current.set(call)
     try:
@@ -88,7 +88,7 @@ Function = Callable[..., object]
 
 
 def load(path: str, call: tuple[str, ...], *, is_async: bool | None, optional: tuple[str, ...] = ()) -> Function:
-    """The function at `path`.
+    """Load and check the function at `path`.
 
     Args:
         path: `package.module.name` or `./file.py:name`.
@@ -97,17 +97,17 @@ def load(path: str, call: tuple[str, ...], *, is_async: bool | None, optional: t
         optional: arguments that slime passes by keyword to functions that name them.
 
     Raises:
-        PluginError: there is no such function, or slime could not call it.
+        PluginError: the function does not exist, or cannot be called as slime calls it.
     """
     offer_slime()
     found = _find(path)
     if not callable(found):
-        raise PluginError(f"{path} is a {type(found).__name__}; slime calls it as {_shown(call, optional)}")
+        raise PluginError(f"{path} is a {type(found).__name__}; expected a function {_signature(call, optional)}")
     try:
         inspect.signature(found).bind(*call)
     except TypeError:
         signature = inspect.signature(found)
-        raise PluginError(f"{path}{signature} cannot be called as slime does: {_shown(call, optional)}") from None
+        raise PluginError(f"{path}{signature} cannot be called as slime does: {_signature(call, optional)}") from None
     if is_async is not None and inspect.iscoroutinefunction(found) != is_async:
         wanted = "`async def`: slime awaits it" if is_async else "a plain `def`: slime does not await it"
         raise PluginError(f"{path} must be {wanted}")
@@ -115,14 +115,14 @@ def load(path: str, call: tuple[str, ...], *, is_async: bool | None, optional: t
 
 
 def accepts(function: Function, name: str) -> bool:
-    """Whether a function has a parameter of this name; slime decides so whether to pass `evaluation`."""
+    """Whether a function has a parameter of this name; slime passes `evaluation` only to functions that do."""
     return name in inspect.signature(function).parameters
 
 
 def _find(path: str) -> object:
     place, colon, name = path.rpartition(":") if ".py:" in path else path.rpartition(".")
     if not place or not name:
-        raise PluginError(f"path {path!r}: write package.module.name, or ./file.py:name")
+        raise PluginError(f"path {path!r}: expected package.module.name, or ./file.py:name")
     module = _from_file(Path(place)) if colon == ":" else _by_name(place, path)
     try:
         found: object = getattr(module, name)
@@ -157,5 +157,5 @@ def _from_file(path: Path) -> ModuleType:
     return module
 
 
-def _shown(call: tuple[str, ...], optional: tuple[str, ...]) -> str:
+def _signature(call: tuple[str, ...], optional: tuple[str, ...]) -> str:
     return f"f({', '.join((*call, *(f'{name}=...' for name in optional)))})"

@@ -1,8 +1,8 @@
-"""Model types: slime's model names (`scripts/models/`), compared with a model directory or found from one.
+"""Model types: slime's model names (`scripts/models/`), checked against a model directory or found for one.
 
 Example:
 
-    check_model_type("qwen3-4B", Path("models/Qwen3-4B"))       # ConfigError where it is another model
+    check_model_type("qwen3-4B", Path("models/Qwen3-4B"))       # ConfigError if the directory has another model
     fitting({"num_hidden_layers": 36, "hidden_size": 2560, ...})        # ("qwen3-4B", "qwen3-4B-Instruct-2507")
 """
 
@@ -17,7 +17,7 @@ from typing import cast
 from slime_core.errors import ConfigError, did_you_mean
 from slime_core.sample import Json
 
-ALSO = {"num_experts": ("n_routed_experts", "num_local_experts")}
+ALTERNATIVE_KEYS = {"num_experts": ("n_routed_experts", "num_local_experts")}
 """Alternative names of a size in some model families."""
 Sizes = Mapping[str, int]
 
@@ -38,8 +38,8 @@ def check_model_type(name: str, directory: Path) -> None:
     try:
         config = json.loads((directory / "config.json").read_text("utf-8"))
     except (OSError, ValueError) as error:
-        said = f"model_type = {name!r} is held against {directory}/config.json, which cannot be read: {error}"
-        raise ConfigError(said) from None
+        message = f"model_type = {name!r} must match {directory}/config.json, which cannot be read: {error}"
+        raise ConfigError(message) from None
     check_sizes(name, config, "model_type", f"the model in {directory}")
 
 
@@ -48,15 +48,17 @@ def check_sizes(name: str, config: Mapping[str, Json], key: str, model: str) -> 
 
     Args:
         name: slime's name of the model.
-        config: the config.json.
-        key: the setting that gave the name, for error messages.
+        config: the content of config.json.
+        key: the setting with the name, for error messages.
         model: a description of the model, for error messages.
 
     Raises:
         ConfigError: slime has no such name, or the model has other sizes.
     """
     _check_name(name, key)
-    wrong = [f"{each} {size}, and {there} there" for each, size, there in _compared(name, config) if size != there]
+    wrong = [
+        f"{each} {size}, but config.json has {there}" for each, size, there in _compared(name, config) if size != there
+    ]
     if wrong:
         others = fitting(config)
         hint = f" It has the sizes of {' or '.join(map(repr, others))}." if others else ""
@@ -66,8 +68,8 @@ def check_sizes(name: str, config: Mapping[str, Json], key: str, model: str) -> 
 def _check_name(name: str, key: str) -> None:
     if name not in model_types():
         raise ConfigError(
-            f"{key} = {name!r}: slime's scripts/models has no {name!r}.{did_you_mean(name, model_types())} The model "
-            f"is read from its directory, with any name or none: leave {key} out"
+            f"{key} = {name!r}: slime's scripts/models has no {name!r}.{did_you_mean(name, model_types())} The name is "
+            f"only a check of the model directory; leave {key} out to skip it"
         )
 
 
@@ -82,8 +84,8 @@ def fitting(config: Mapping[str, Json]) -> tuple[str, ...]:
 
 def _compared(name: str, config: Mapping[str, Json]) -> Iterator[tuple[str, int, Json]]:
     inner = config.get("text_config")
-    said = inner if isinstance(inner, dict) else config
+    sizes = inner if isinstance(inner, dict) else config
     for key, size in model_types()[name].items():
-        there = next((said[each] for each in (key, *ALSO.get(key, ())) if each in said), None)
-        if there is not None:
-            yield key, size, there
+        found = next((sizes[each] for each in (key, *ALTERNATIVE_KEYS.get(key, ())) if each in sizes), None)
+        if found is not None:
+            yield key, size, found

@@ -1,6 +1,6 @@
 """Foreign names: keys and flags of slime, TRL, verl, OpenRLHF and peft, with their equivalents here.
 
-An error names our key, or an alternative. A name with exactly the same meaning is accepted.
+A name with exactly the same meaning is accepted. For other names an error suggests our key or an alternative.
 
     $ slime train run.toml --learning-rate 1e-5
     Error: No such option '--learning-rate'. Did you mean '--lr'?

@@ -1,24 +1,26 @@
-"""Settings of the adapters: the path of the function, and its `args`."""
+"""Settings of the adapters: the path of the function and its `args`."""
 
 from pydantic import Field, JsonValue
 
 from slime_core import Settings
 
 MAX_OPEN = 128
-"""Concurrent generations: each needs an endpoint's file descriptor, and another for each connection."""
+"""Maximum concurrent generations; each needs a file descriptor for its endpoint and one per connection."""
 
 
 class FunctionSettings(Settings):
-    """A function, or a class, written for slime."""
+    """A function or class written for slime."""
 
-    path: str = Field(description="Where it is: `package.module.name`, as slime takes it, or `./file.py:name`.")
-    args: dict[str, JsonValue] = Field({}, description="What it reads from slime's `args`, by attribute.")
+    path: str = Field(description="Path of the function: `package.module.name`, as in slime, or `./file.py:name`.")
+    args: dict[str, JsonValue] = Field({}, description="Attributes of `args`, the function's first argument.")
 
 
 class RewardSettings(FunctionSettings):
     """A function for `--custom-rm-path`."""
 
-    reward_key: str | None = Field(None, description="Which entry of a dict is the reward; the others are components.")
+    reward_key: str | None = Field(
+        None, description="Key of the reward in a returned dict; other entries become its components."
+    )
 
 
 class GenerateSettings(FunctionSettings):

@@ -1,7 +1,7 @@
-"""SlimeDataSource: a class for `--data-source-path` as a data source, its state kept in the run's checkpoints.
+"""SlimeDataSource: adapts a class for `--data-source-path`; its state is stored in the run's checkpoints.
 
-slime's sources write files below `args.save` and read them below `args.load`; here both are a temporary directory,
-whose files are stored in the checkpoint.
+slime's sources write files below `args.save` and read them below `args.load`. Here both are a temporary directory, and
+checkpoints contain its files.
 """
 
 import base64
@@ -44,18 +44,18 @@ def _known(setup: DataSourceSetup) -> dict[str, object]:
 
 
 class SlimeDataSource:
-    """A data source around slime's."""
+    """A data source around a class written for slime."""
 
     def __init__(self, settings: FunctionSettings, setup: DataSourceSetup) -> None:
         """Build the class with `args`.
 
         Raises:
-            PluginError: it cannot be built as slime builds it.
+            PluginError: the class cannot be built with one argument, as slime does.
         """
         self._path = settings.path
         build = load(settings.path, ("args",), is_async=None)
         folder = tempfile.mkdtemp(prefix="slime-compat-")
-        # This role has no `close`: the directory is deleted with the object, or at exit.
+        # This role has no `close`, so the directory is deleted with the object or at exit.
         weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
         self._scratch = Path(folder)
         places = {"save": folder, "load": folder, "rollout_global_dataset": True, "source_setup": setup}
@@ -65,31 +65,31 @@ class SlimeDataSource:
         self._returned: list[Group] = []
 
     async def draw(self, count: int) -> list[Group]:
-        """Returned groups first, then slime's.
+        """Groups that were given back first, then new groups of the source.
 
         Raises:
-            ContractError: the source returned too few groups, or anything else than groups of samples.
+            ContractError: the source returned too few groups, or values that are not groups of samples.
         """
         first, self._returned = self._returned[:count], self._returned[count:]
         missing = count - len(first)
         return first + (self._groups(missing) if missing else [])
 
     def _groups(self, count: int) -> list[Group]:
-        given: object = self._source.get_samples(count)
-        if not isinstance(given, list) or len(given) != count:
-            found = len(given) if isinstance(given, list) else f"a {type(given).__name__}"
-            raise ContractError(f"{self._path}.get_samples({count}) gave {found}; slime would train on a short batch")
-        return [self._group(samples) for samples in given]
+        drawn: object = self._source.get_samples(count)
+        if not isinstance(drawn, list) or len(drawn) != count:
+            found = f"{len(drawn)} groups" if isinstance(drawn, list) else f"a {type(drawn).__name__}"
+            raise ContractError(f"{self._path}.get_samples({count}) returned {found}; return a list of {count} groups")
+        return [self._group(samples) for samples in drawn]
 
     def _group(self, samples: Sequence[object]) -> Group:
         if not samples or not all(isinstance(sample, Sample) for sample in samples):
-            raise ContractError(f"{self._path}.get_samples must give lists of slime's Sample")
+            raise ContractError(f"{self._path}.get_samples must return non-empty lists of slime's Sample")
         number, self._drawn = self._drawn, self._drawn + 1
-        made = [to_core(sample) for sample in samples if isinstance(sample, Sample)]
-        for index, sample in enumerate(made):
+        converted = [to_core(sample) for sample in samples if isinstance(sample, Sample)]
+        for index, sample in enumerate(converted):
             sample.group_index, sample.index = number, index
-            sample.rollout_id = number * len(made) + index
-        return Group(GroupId(self._path, 0, number, number), made)
+            sample.rollout_id = number * len(converted) + index
+        return Group(GroupId(self._path, 0, number, number), converted)
 
     def add(self, groups: Sequence[Group]) -> None:
         """Keep groups for the next draw; slime's own `add_samples` would lose their identity."""
@@ -107,7 +107,7 @@ class SlimeDataSource:
         return {"files": files, "drawn": self._drawn, "returned": [group.to_dict() for group in self._returned]}
 
     def load_state_dict(self, state: Mapping[str, Json]) -> None:
-        """Write the files back and let the source read them."""
+        """Restore the files and let the source read them."""
         for name, content in cast("dict[str, str]", state["files"]).items():
             path = self._scratch / name
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -117,5 +117,5 @@ class SlimeDataSource:
         self._source.load(SLOT)
 
     def __len__(self) -> int:
-        """Prompts of an epoch."""
+        """Number of prompts per epoch."""
         return len(self._source)

@@ -1,7 +1,7 @@
 """SGLang's `POST /generate` for slime's functions, served by the run's engine.
 
 slime's functions post to `http://{args.sglang_router_ip}:{args.sglang_router_port}/generate`. Each sample's generation
-has a separate loopback endpoint, whose port identifies the sample.
+has its own loopback endpoint; the port identifies the sample.
 
 Example:
 
@@ -22,13 +22,13 @@ from slime_core.roles import GenerateOutput, SamplingParams
 from slime_core.sample import Json
 
 IGNORED = frozenset({"spaces_between_special_tokens", "sampling_seed", "n"})
-"""Sampling keys without effect here: seeds are derived from the sample's identity."""
+"""Sampling keys that are ignored; seeds derive from the sample's identity."""
 
 SAME = (
     "max_new_tokens", "temperature", "top_p", "top_k", "min_p", "min_new_tokens", "ignore_eos", "repetition_penalty",
     "presence_penalty", "frequency_penalty", "skip_special_tokens", "no_stop_trim",
 )  # fmt: skip
-"""Sampling keys that have the core's names and values."""
+"""Sampling keys with the same names and values in the core."""
 
 
 class WireError(ValueError):
@@ -36,24 +36,24 @@ class WireError(ValueError):
 
 
 async def answer_generate(call: Call, payload: Mapping[str, Json]) -> dict[str, Json]:
-    """Serve one request; the answer has SGLang's shape.
+    """Serve one request; returns a response in SGLang's format.
 
     Raises:
-        WireError: it requests something that the engine role does not support.
+        WireError: the request needs a feature that the engine role does not support.
     """
     if payload.get("stream"):
-        raise WireError("stream = true is not served; leave it out")
+        raise WireError("stream = true is not supported; leave it out")
     prompt = payload.get("input_ids")
     if isinstance(prompt, list):
-        ids = [int(cast(int, each)) for each in prompt]
+        ids = [int(cast(int, token)) for token in prompt]
     elif isinstance(text := payload.get("text"), str):
         ids = call.ctx.tokenizer.encode(text)
     else:
         raise WireError("expected input_ids, a list of ints, or text, a string")
-    given = payload.get("sampling_params") or {}
-    if not isinstance(given, dict):
-        raise WireError("sampling_params must be an object")
-    sampling = sampling_of(given, call.ctx.sampling)
+    params = payload.get("sampling_params") or {}
+    if not isinstance(params, dict):
+        raise WireError(f"sampling_params is a {type(params).__name__}; expected an object")
+    sampling = sampling_of(params, call.ctx.sampling)
     return _answer(call, ids, sampling, await call.generate(ids, sampling))
 
 
@@ -61,11 +61,11 @@ def sampling_of(given: Mapping[str, Json], default: SamplingParams) -> SamplingP
     """SGLang's sampling parameters as the core's.
 
     Raises:
-        WireError: a key that the engine role does not have, or a value that is out of its range.
+        WireError: a key is not supported by the engine role, or a value is out of range.
     """
     known = {*SAME, "stop_token_ids", "stop", "logit_bias"}
-    if strange := sorted(given.keys() - known - IGNORED):
-        raise WireError(f"sampling_params {', '.join(strange)} is not served; served are {', '.join(sorted(known))}")
+    if unknown := sorted(given.keys() - known - IGNORED):
+        raise WireError(f"sampling_params {', '.join(unknown)} not supported; supported: {', '.join(sorted(known))}")
     changes: dict[str, object] = {name: given[name] for name in SAME if given.get(name) is not None}
     if (ids := cast("list[int] | None", given.get("stop_token_ids"))) is not None:
         changes["stop_token_ids"] = frozenset(ids)
@@ -127,12 +127,12 @@ HOST = "127.0.0.1"
 
 @contextlib.asynccontextmanager
 async def serving(call: Call) -> AsyncIterator[int]:
-    """Serve one sample's generation; yields the port."""
+    """Context manager: serves one sample's generation; yields the port."""
 
     async def handle(request: web.BaseRequest) -> web.StreamResponse:
         if (request.method, request.path) != ("POST", "/generate"):
             return web.json_response(
-                {"error": f"{request.method} {request.path}: only POST /generate is served"}, status=404
+                {"error": f"{request.method} {request.path}: only POST /generate is supported"}, status=404
             )
         try:
             return web.json_response(await answer_generate(call, await request.json()))

@@ -1,4 +1,4 @@
-"""Reads YAML files of other frameworks and of a `SlimeRunner`, in version 1.2: `1e-6` is a number, `yes` is text."""
+"""Reads YAML 1.2 files of other frameworks and of a `SlimeRunner`: `1e-6` is a number, `yes` is text."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -18,7 +18,7 @@ MAX_WRITTEN_OUT = 1024 * 1024
 
 
 def read_fields(path: Path) -> dict[str, Json]:
-    """The keys of a file: YAML where its name ends so, else TOML. Raises ConfigError: as `read_yaml`."""
+    """The keys of a file: YAML if its suffix is .yaml or .yml, else TOML. Raises ConfigError as `read_yaml`."""
     return read_yaml(path) if path.suffix in (".yaml", ".yml") else read_run_file(path)
 
 
@@ -26,7 +26,7 @@ def read_yaml(path: Path) -> dict[str, Json]:
     """The keys of a YAML file.
 
     Raises:
-        ConfigError: it cannot be read, is not YAML (with its line), or holds no table or an unsupported value.
+        ConfigError: the file cannot be read, is not YAML, or holds no table or an unsupported value.
     """
     try:
         yaml = YAML(typ="safe", pure=True)
@@ -34,7 +34,7 @@ def read_yaml(path: Path) -> dict[str, Json]:
         too_long = root is not None and _written_out(root, {}) > MAX_WRITTEN_OUT
         values = None if root is None or too_long else yaml.constructor.construct_document(root)
     except FileNotFoundError:
-        raise ConfigError(f"no file {path}") from None
+        raise ConfigError(f"{path} does not exist; give the path of an existing file") from None
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from None
     except MarkedYAMLError as error:
@@ -43,21 +43,22 @@ def read_yaml(path: Path) -> dict[str, Json]:
     except ValueError as error:
         raise ConfigError(f"{path} is not a YAML file: {error}") from None
     except RecursionError:
-        raise ConfigError(f"{path} is nested too deeply, which no key takes: flatten it") from None
+        raise ConfigError(f"{path} is nested too deeply; no key needs that many levels: flatten it") from None
     if too_long:
         raise ConfigError(
-            f"{path}: its aliases stand for over {MAX_WRITTEN_OUT} characters, or hold themselves: write the value out"
+            f"{path}: its aliases expand to over {MAX_WRITTEN_OUT} characters, or contain themselves; replace them by "
+            "their values"
         )
     if not isinstance(values, dict | None):
-        raise ConfigError(f"{path} holds a {type(values).__name__}, expected keys and their values, as lr: 1e-6")
+        raise ConfigError(f"{path} holds a {type(values).__name__}; expected keys with values, such as lr: 1e-6")
     refuse_unfit(values or {}, str(path))
     return cast("dict[str, Json]", values or {})
 
 
 def _written_out(node: "Node", sizes: dict[int, int]) -> int:
-    # Nested aliases could exhaust the memory: `<<` and each traversal expand them.
+    # Nested aliases could exhaust the memory, because `<<` and each traversal expand them.
     if id(node) not in sizes:
-        sizes[id(node)] = MAX_WRITTEN_OUT + 1  # until it is known: the size of a node inside itself
+        sizes[id(node)] = MAX_WRITTEN_OUT + 1  # placeholder, so that a node inside itself is too long
         inner = [one for each in node.value for one in (each if isinstance(each, tuple) else (each,))]
         sizes[id(node)] = 1 + (
             len(node.value) if isinstance(node.value, str) else sum(_written_out(each, sizes) for each in inner)

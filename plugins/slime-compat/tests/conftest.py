@@ -1,4 +1,4 @@
-"""The functions written for slime are a module of the project, as a user's are; and runs of a second or two."""
+"""Fixtures: functions written for slime as a module of the project, and runs of one or two seconds."""
 
 import json
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from slime_testing import write_tiny_model
 
 @pytest.fixture
 def path(monkeypatch: pytest.MonkeyPatch) -> str:
-    """Where the functions are, in slime's dotted form."""
+    """Prefix of the functions' paths, in slime's dotted form."""
     monkeypatch.syspath_prepend(Path(__file__).parent)
     return "written_for_slime."
 
@@ -28,7 +28,7 @@ def home(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def small(home: Path) -> Callable[..., SlimeRunner]:
-    """Makes a runner of a second or two there, on a CPU; fields that are given win."""
+    """Makes a runner for a short run there, on a CPU; arguments override its fields."""
 
     def made(**fields: object) -> SlimeRunner:
         given: dict[str, object] = {

@@ -1,4 +1,4 @@
-"""Rewards, filters and the reward post-processing as slime calls them; what slime swallows has a name here."""
+"""Rewards, filters and reward post-processing as slime calls them; mistakes that slime ignores are reported."""
 
 import asyncio
 import logging
@@ -49,7 +49,7 @@ def test_args_are_read_from_the_run_file(path: str) -> None:
 
 
 def test_missing_argument_names_the_setting(path: str) -> None:
-    with pytest.raises(AttributeError, match=r"stands under \[reward\.rm\.args\] .* Write right = \.\.\. there"):
+    with pytest.raises(AttributeError, match=r"only the values of \[reward\.rm\.args\]\. Write right = \.\.\. there"):
         verdict(f"{path}rm_that_reads_args")
 
 
@@ -109,16 +109,16 @@ def test_buffer_filter_without_deletion_warns_once(path: str, caplog: pytest.Log
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
             assert chosen.select(HELD, 2, BufferContext(0, 0)) == Selection(take=[0, 1], drop=[])
-    assert [record.message.count("trained on for ever") for record in caplog.records] == [1]
+    assert [record.message.count("return them every time") for record in caplog.records] == [1]
 
 
 def test_oversized_buffer_filter_result_is_cut(path: str, caplog: pytest.LogCaptureFixture) -> None:
     assert select(f"{path}filter_that_returns_too_many") == Selection(take=[0, 1], drop=[])
-    assert "returned 4 groups when 2 were wanted" in caplog.text
+    assert "returned 4 groups, but 2 were requested" in caplog.text
 
 
 def test_buffer_filter_copies_are_an_error(path: str) -> None:
-    with pytest.raises(ContractError, match="not one of the buffer's own lists"):
+    with pytest.raises(ContractError, match="a group that is not in the buffer"):
         select(f"{path}filter_that_returns_copies")
 
 
@@ -131,5 +131,5 @@ def test_flat_rewards_regain_group_shape(path: str) -> None:
 
 def test_short_reward_list_is_an_error(path: str) -> None:
     shaper = SlimeRewardPostProcess(FunctionSettings(path=f"{path}post_process_that_drops_one"))
-    with pytest.raises(ContractError, match="2 samples, 2 raw rewards, 1 rewards"):
+    with pytest.raises(ContractError, match="got 2 samples, and returned 2 raw rewards and 1 rewards"):
         shaper([make_group()], ShapeContext(0, rewards=[[0.0, 1.0]]))

@@ -1,4 +1,4 @@
-"""Every flag of slime's is there under its own name, told what it is here, or refused with what to do instead."""
+"""Every flag of slime has the same name here, is translated, or is refused with advice."""
 
 import runpy
 from collections import Counter
@@ -23,7 +23,7 @@ NEEDS: dict[str, dict[str, Json]] = {
     "rm_url": {"reward": {"use": "remote_rm"}},
     "update_weight_disk_dir": {"transport": {"use": "disk"}},
 }
-"""What else is said where a flag is."""
+"""Further keys that a flag needs."""
 LEAST: dict[str, Json] = {"hf_checkpoint": "m", "prompt_data": "p", "save": "s", "num_rollout": 3}
 
 
@@ -42,7 +42,7 @@ def of(*outcomes: Outcome) -> Callable[[Callable[..., None]], Callable[..., None
 
 
 def test_no_flag_of_slime_is_missing() -> None:
-    """The number of slime 0.3.1's own arguments, of its servers', and of those that it had."""
+    """The number of arguments of slime 0.3.1, of its servers, and of former releases."""
     groups = Counter(flag.group for flag in flags().values())
     had, teacher, engines = "Flags that slime had", "The teacher's server", "SGLang and its router"
     assert (groups[had], groups[teacher], groups[engines]) == (31, 8, 7)
@@ -56,15 +56,15 @@ def test_flags_of_the_same_name_are_keys(catalog: Catalog, flag: Flag) -> None:
 
 
 def taken(flag: Flag) -> Json:
-    """A value that it is taken with."""
+    """A valid value of the flag."""
     return True if flag.takes is Takes.NOTHING else _given(flag)
 
 
 @of(Outcome.MAPPED)
 def test_mapped_flags_equal_their_keys(catalog: Catalog, flag: Flag) -> None:
-    """The same configuration as of the keys that the page says."""
+    """A flag gives the same configuration as the keys on the reference page."""
     if flag.asks:
-        return  # told, as the trainer has it or not
+        return  # depends on whether the trainer has the setting
     before = merge({"reward": {"use": "math"}}, {**LEAST, **NEEDS.get(flag.name, {})})
     if flag.name in ("rm_type", "custom_rm_path"):
         del before["reward"]
@@ -103,18 +103,18 @@ def test_other_flags_get_advice(catalog: Catalog, flag: Flag) -> None:
 
 @table("flag", [each for each in flags().values() if each.key or each.set])
 def test_mapped_values_are_accepted(installed: Installed, flag: Flag) -> None:
-    """Its example, or what it sets, in a run file that is accepted but for it."""
+    """A run file with the flag's example, or with the keys that it sets."""
     installed.check(merge({"reward": {"use": "math"}}, {**LEAST, **_written(flag)}))
 
 
 def _given(flag: Flag) -> Json:
-    """Its example, typed."""
+    """The flag's example, as typed."""
     kinds = {Takes.INTEGER: int, Takes.NUMBER: float}
     return kinds.get(flag.takes, str)(flag.example)
 
 
 def _written(flag: Flag) -> dict[str, Json]:
-    """The keys that it becomes, with what else they need."""
+    """The keys that replace the flag, with further keys that they need."""
     assert flag.set or flag.example, "a row with a key has an example"
     value = flag.values.get(flag.example, _given(flag))
     written: dict[str, Json] = dict(flag.set)

@@ -65,7 +65,7 @@ def test_concurrent_samples_have_separate_endpoints(path: str) -> None:
 
 
 def test_unsupported_sampling_is_refused(path: str) -> None:
-    with pytest.raises(RuntimeError, match=r"answered 400: .*stop_regex is not served; served are .*stop_token_ids"):
+    with pytest.raises(RuntimeError, match=r"answered 400: .*stop_regex not supported; supported: .*stop_token_ids"):
         run(f"{path}generate_with_a_stop_regex")
     with pytest.raises(RuntimeError, match=r"answered 400: .*repetition_penalty=3; expected over 0"):
         run(f"{path}generate_out_of_range")
@@ -87,5 +87,5 @@ def test_a_response_without_log_probs_is_refused(path: str) -> None:
 
 
 def test_non_sample_result_is_refused(path: str) -> None:
-    with pytest.raises(ContractError, match="returned NoneType; slime takes a Sample"):
+    with pytest.raises(ContractError, match="returned NoneType; return a Sample"):
         run(f"{path}generate_nothing")

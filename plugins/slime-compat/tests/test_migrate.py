@@ -1,4 +1,4 @@
-"""`slime migrate` reads launch scripts without running them, and accounts for every flag of theirs."""
+"""`slime migrate` reads launch scripts without running them, and reports the outcome of every flag."""
 
 from pathlib import Path
 
@@ -94,7 +94,7 @@ REST = (
 
 
 def written(folder: Path, text: str, **files: str) -> Path:
-    """A script, and the model files that it sources."""
+    """A script and the model files that it sources."""
     (folder / "models").mkdir(exist_ok=True)
     for name, source in files.items():
         (folder / "models" / f"{name.replace('_', '-')}.sh").write_text(source, "utf-8")
@@ -104,12 +104,12 @@ def written(folder: Path, text: str, **files: str) -> Path:
 
 
 def of(folder: Path, text: str, **defined: str) -> Migration:
-    """What becomes of a script."""
+    """The migration of a script."""
     return migrate(written(folder, text), defined)
 
 
 def left(migration: Migration) -> dict[str, str]:
-    """What matters and was left out, with the reason."""
+    """Flags that were left out and matter, with the reason."""
     return {row.flag.split()[0]: row.here for row in migration.of(Fate.LEFT_OUT)}
 
 
@@ -156,8 +156,7 @@ def test_differing_slime_defaults_are_written(tmp_path: Path) -> None:
 def test_values_known_only_at_run_time_are_named_by_line(launch: Path) -> None:
     migration = migrate(launch, {})
     assert left(migration) == {
-        "--actor-num-gpus-per-node": "line 5: only running `nvidia-smi -L | wc -l` would tell; "
-        "--define NUM_GPUS=VALUE gives it"
+        "--actor-num-gpus-per-node": "line 5: `nvidia-smi -L | wc -l` is not run; set it by --define NUM_GPUS=VALUE"
     }
     assert not migration.is_whole
 
@@ -165,15 +164,15 @@ def test_values_known_only_at_run_time_are_named_by_line(launch: Path) -> None:
 @table(
     "text, said",
     [
-        ("LR=$(cat lr.txt)\npython train.py --lr $LR", "line 1: only running `cat lr.txt` would tell"),
-        ("for LR in 1 2; do X=$LR; done\npython train.py --lr $X", "line 1: a loop makes it"),
-        ("python train.py --lr $LR", "line 1: $LR is not set in the script; --define LR=VALUE gives it"),
+        ("LR=$(cat lr.txt)\npython train.py --lr $LR", "line 1: `cat lr.txt` is not run"),
+        ("for LR in 1 2; do X=$LR; done\npython train.py --lr $X", "line 1: a loop sets it"),
+        ("python train.py --lr $LR", "line 1: $LR is not set in the script; set it by --define LR=VALUE"),
         ('LR=1\neval "LR=2"\npython train.py --lr $LR', "line 2: eval may set it"),
         ("if grep -q a b; then LR=1; else LR=2; fi\npython train.py --lr $LR", "line 1: it depends on a condition"),
-        ("read LR\npython train.py --lr $LR", "line 1: read reads it"),
+        ("read LR\npython train.py --lr $LR", "line 1: read sets it"),
         ("python train.py --lr $1", "line 1: $1 is an argument of the script"),
-        ("N=0.5.sh\npython train.py --lr ${N%.sh}", "${N%.sh} cannot be told"),
-        ("python train.py --lr many", "it takes a number, and is given 'many'"),
+        ("N=0.5.sh\npython train.py --lr ${N%.sh}", "${N%.sh} is not supported"),
+        ("python train.py --lr many", "expected a number, got 'many'"),
     ],
 )
 def test_unknown_value_names_its_cause(tmp_path: Path, text: str, said: str) -> None:
@@ -249,9 +248,17 @@ EXPERTS = "--tensor-model-parallel-size 2 --expert-model-parallel-size 2 --actor
         ("--update-weights-interval 4", Fate.CARRIED, "update_weights_interval = 4"),
         ("--keep-old-actor", Fate.NEEDLESS, "keep_old_actor has no effect here"),
         ("--save-hf /models/{rollout_id}", Fate.CARRIED, 'save_hf = "/models/{rollout_id}"'),
-        ("--colocate --actor-num-gpus-per-node 4", Fate.MINOR, "offload_train = false: trainer 'megatron' keeps its"),
-        ("--expert-tensor-parallel-size 1", Fate.NEEDLESS, "it is so anyway"),
-        ("--tensor-model-parallel-size 2 --expert-tensor-parallel-size 1", Fate.NEEDLESS, "no experts are dealt out"),
+        (
+            "--colocate --actor-num-gpus-per-node 4",
+            Fate.MINOR,
+            "offload_train = false: trainer 'megatron' cannot release",
+        ),
+        ("--expert-tensor-parallel-size 1", Fate.NEEDLESS, "this is the default"),
+        (
+            "--tensor-model-parallel-size 2 --expert-tensor-parallel-size 1",
+            Fate.NEEDLESS,
+            "experts are not distributed",
+        ),
         (
             f"{EXPERTS} --expert-tensor-parallel-size 1",
             Fate.CARRIED,
@@ -264,19 +271,19 @@ EXPERTS = "--tensor-model-parallel-size 2 --expert-model-parallel-size 2 --actor
         ),
         ("--rolout-seed 3", Fate.LEFT_OUT, "slime has no such flag. Did you mean 'rollout_seed'?"),
         ("--use-dynamic-global-batch-size", Fate.NEEDLESS, "until 0.2.4"),
-        ("--critic-train-only", Fate.LEFT_OUT, "until 0.2.4; num_critic_only_steps says"),
+        ("--critic-train-only", Fate.LEFT_OUT, "until 0.2.4; num_critic_only_steps sets"),
         ("--hidden-dropout 0.1", Fate.LEFT_OUT, "hidden_dropout of megatron-core's"),
         ("--sglang-mem-fraction-statik 1", Fate.LEFT_OUT, "Did you mean 'mem_fraction_static'?"),
         ("--sglang-model-path m", Fate.LEFT_OUT, "follows from hf_checkpoint"),
         ("--eval-interval 20", Fate.NEEDLESS, "eval_interval has no effect here"),
-        ("--global-batch-size 7", Fate.LEFT_OUT, "which 7 do not divide"),
+        ("--global-batch-size 7", Fate.LEFT_OUT, "not a multiple of 7"),
         ("--no-offload-train", Fate.CARRIED, "offload_train = false"),
         ("--router-policy round_robin", Fate.MAPPED, 'engine.sglang.router.policy = "round_robin"'),
         ("--wandb-key $WANDB_KEY", Fate.MINOR, "set WANDB_API_KEY in the environment"),
         ("--use-wandb --wandb-project sums", Fate.CARRIED, 'wandb_project = "sums"'),
-        ("--eps-clip 0.1 0.2", Fate.LEFT_OUT, "it takes one value, and is given 2"),
-        ("--use-kl-loss yes", Fate.LEFT_OUT, "it takes nothing"),
-        ("--load /elsewhere --save /here", Fate.LEFT_OUT, "a run begins from hf_checkpoint"),
+        ("--eps-clip 0.1 0.2", Fate.LEFT_OUT, "expected one value, got 2"),
+        ("--use-kl-loss yes", Fate.LEFT_OUT, "expected no value"),
+        ("--load /elsewhere --save /here", Fate.LEFT_OUT, "a run starts from hf_checkpoint"),
         ("--rollout-seed 1 --seed 2", Fate.LEFT_OUT, "contradicts seed = "),
     ],
 )
@@ -300,7 +307,7 @@ def test_environment_is_reported_without_secrets(launch: Path) -> None:
     "text, said",
     [
         ("echo hello", "starts no training: expected a command that runs train.py or train_async.py"),
-        ("python train.py --lr 1\npython train.py --lr 2", "trains 2 times, in lines 1, 2"),
+        ("python train.py --lr 1\npython train.py --lr 2", "starts training 2 times, in lines 1, 2"),
         ("x=\0", "is not a shell script"),
     ],
 )
@@ -317,9 +324,9 @@ def test_command_writes_the_file_and_exits_by_completeness(
     assert read_run_file(out)["actor_num_gpus_per_node"] == 8
     assert "run file: " in capfd.readouterr().out
     assert run_cli(["migrate", str(launch), "--out", str(out)]) == 2
-    assert "--force to write over it" in capfd.readouterr().err
+    assert "--force to overwrite it" in capfd.readouterr().err
     assert run_cli(["migrate", str(launch), "--out", str(out), "--force"]) == 1
-    assert "line 5: only running" in out.read_text("utf-8")
+    assert "line 5: `nvidia-smi" in out.read_text("utf-8")
     assert run_cli(["migrate", str(launch), "--out", str(out), "-D", "8"]) == 2
     assert run_cli(["migrate", str(tmp_path / "no.sh"), "--out", str(tmp_path / "new.toml")]) == 2
     assert "cannot read the script" in capfd.readouterr().err

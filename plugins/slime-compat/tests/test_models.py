@@ -1,4 +1,4 @@
-"""slime's names of models are held against what a model directory says."""
+"""slime's names of models are checked against a model directory."""
 
 import json
 from pathlib import Path
@@ -37,10 +37,14 @@ def test_matching_model_directory_is_accepted(tmp_path: Path) -> None:
 @table(
     "name, config, said",
     [
-        ("qwen3-8B", QWEN3_4B, "hidden_size 4096, and 2560 there. It has the sizes of 'qwen3-4B-Instruct-2507' or"),
+        (
+            "qwen3-8B",
+            QWEN3_4B,
+            "hidden_size 4096, but config.json has 2560. It has the sizes of 'qwen3-4B-Instruct-2507' or",
+        ),
         ("qwen3-4b", QWEN3_4B, "has no 'qwen3-4b'. Did you mean 'qwen3-4B'?"),
-        ("glm4-9B", {"num_hidden_layers": 7}, "num_hidden_layers 40, and 7 there."),
-        ("deepseek-v3", {"n_routed_experts": 64}, "num_experts 256, and 64 there"),
+        ("glm4-9B", {"num_hidden_layers": 7}, "num_hidden_layers 40, but config.json has 7."),
+        ("deepseek-v3", {"n_routed_experts": 64}, "num_experts 256, but config.json has 64"),
     ],
 )
 def test_mismatched_model_is_refused(tmp_path: Path, name: str, config: dict[str, Json], said: str) -> None:

@@ -1,4 +1,4 @@
-"""Names from elsewhere lead to ours, and none that was ever told is forgotten."""
+"""Names of other frameworks lead to ours."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""SlimeRunner checks what it is given when it is made, says what it would do, and does no harm to anybody else."""
+"""SlimeRunner checks its fields on creation, shows a dry run, and refuses to overwrite other files."""
 
 from pathlib import Path
 
@@ -47,19 +47,19 @@ def test_slime_runner_is_exported_by_the_core() -> None:
     "fields, said",
     [
         ({"num_gpus": "eight"}, "num_gpus = 'eight': input should be a valid integer"),
-        ({"num_gpu": 8}, "there is no 'num_gpu'. Did you mean 'num_gpus'?"),
+        ({"num_gpu": 8}, "there is no field 'num_gpu'. Did you mean 'num_gpus'?"),
         ({"lr": -1}, "lr = -1: input should be greater than 0"),
         ({"reward_postprocessing": "none"}, "reward_postprocessing = 'none': input should be 'grpo' or 'identity'"),
         ({"num_gpus": True}, "num_gpus = True: input should be a number"),
         ({"exp_id": "../up"}, "exp_id = '../up'"),
-        ({"s3_bucket": "s3://results"}, "give the name of the bucket alone"),
+        ({"s3_bucket": "s3://results"}, "give only the bucket's name"),
         ({"exp_id": None}, "exp_id = None"),
-        ({"ray_address": "ray://head:10001"}, "expected HOST:PORT of a head, as head:6379, or auto"),
+        ({"ray_address": "ray://head:10001"}, "expected HOST:PORT of a head, such as head:6379, or auto"),
         ({"agent_runtime_arn": AGENT["agent_runtime_arn"]}, "give agent_runtime_arn and s3_bucket, or neither"),
-        ({"wandb_group": "g"}, "wandb_group is a group of a project"),
+        ({"wandb_group": "g"}, "wandb_group needs wandb_project"),
         (
             {"extra_flags": ["--save=elsewhere"]},
-            "--save is not for extra_flags: run_dir and exp_id say where the run is",
+            "--save cannot be in extra_flags: run_dir and exp_id set the run folder",
         ),
     ],
 )
@@ -117,7 +117,7 @@ def test_no_gpus_means_local_plugins() -> None:
 def test_dry_run_starts_nothing_and_lists_unused_fields(tmp_path: Path) -> None:
     told = made(run_dir=tmp_path / "runs", renderer_family="qwen", num_gpus=8).dry_run(5)
     assert "num_rollout = 5" in told.run_file
-    assert told.notes == ("renderer_family: the model's own chat template renders",)
+    assert told.notes == ("renderer_family: the model's chat template renders prompts",)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -128,10 +128,10 @@ def test_dry_run_starts_nothing_and_lists_unused_fields(tmp_path: Path) -> None:
         ("exp_id: a\nexp_id: b\n", 'line 2: found duplicate key "exp_id"'),
         ("exp_id: a\nmodel_dir: m\ndata_path: d\nnum_gpu: 2\n", "Did you mean 'num_gpus'?"),
         ("exp_id: a\nmodel_dir: m\ndata_path: d\ns3_bucket: $env:NOT_SET_ANYWHERE\n", "NOT_SET_ANYWHERE"),
-        ("k: &a [1, *a]", "its aliases stand for over"),
+        ("k: &a [1, *a]", "its aliases expand to over"),
         (
             "a0: &a0 {k: 1}\n" + "".join(f"a{i}: &a{i} {{<<: [*a{i - 1}, *a{i - 1}]}}\n" for i in range(1, 99)),
-            "its aliases stand for over",
+            "its aliases expand to over",
         ),
         ("k: " + "[" * 500 + "]" * 500, "is nested too deeply"),
     ],
@@ -148,7 +148,7 @@ def test_invalid_yaml_is_named(tmp_path: Path, text: str, said: str) -> None:
 @table(
     "fields, said",
     [
-        (AGENT, 'a runtime in AWS cannot reach 127.0.0.1: give gateway_host="0.0.0.0" and gateway_public_url='),
+        (AGENT, 'a runtime in AWS cannot reach 127.0.0.1: set gateway_host="0.0.0.0" and gateway_public_url='),
         ({"model_type": "qwen3-4b"}, "has no 'qwen3-4b'. Did you mean 'qwen3-4B'?"),
         ({"reward": "maths"}, "Did you mean 'math'?"),
     ],

@@ -33,7 +33,7 @@ def test_unreachable_cluster_is_named(small: Small) -> None:
     pytest.importorskip("slime_launcher_ray")
     pytest.importorskip("slime_local")
     runner = small(ray_address=NOBODY)
-    with pytest.raises(ConfigError, match=rf"ended with 2[\s\S]*{NOBODY}"):
+    with pytest.raises(ConfigError, match=rf"ended with exit code 2[\s\S]*{NOBODY}"):
         runner.train()
     assert not (runner.folder / "metrics.jsonl").exists()
     assert runner.status().outcome is Outcome.FAILED

@@ -23,7 +23,7 @@ def digits(sample, ctx):
 
 @pytest.fixture
 def here(home: Path, small: Callable[..., SlimeRunner]) -> Callable[..., SlimeRunner]:
-    """Makes a runner whose reward rises soon."""
+    """Makes a runner whose reward rises within few rollouts."""
     (home / "digits.py").write_text(DIGITS, "utf-8")
     sizes = {"rollout_max_response_len": 8, "rollout_batch_size": 8, "n_samples_per_prompt": 8, "lr": 2e-3}
     return partial(small, exp_id="digits", reward=f"{home / 'digits.py'}:digits", **sizes)
@@ -38,7 +38,7 @@ def test_stopped_run_resumes_and_learns(here: Callable[..., SlimeRunner]) -> Non
             time.sleep(0.02)
         other = here(exp_id="long")
         assert other.status().outcome is Outcome.RUNNING
-        with pytest.raises(ConfigError, match=r"is trained already, by process \d+: stop\(\) ends it"):
+        with pytest.raises(ConfigError, match=r"process \d+ already trains .*; stop\(\) ends it"):
             other.train(num_rollout=6)
         assert other.stop() is True
         stopped = trained.result()
@@ -64,13 +64,15 @@ def test_unstarted_run_is_new(here: Callable[..., SlimeRunner]) -> None:
     assert runner.status().outcome is Outcome.NEW
     assert runner.logs() == ""
     assert runner.stop() is False
-    with pytest.raises(ConfigError, match=r"no run in .*never to go on with"):
+    with pytest.raises(ConfigError, match=r"no run in .*never to resume"):
         runner.resume()
 
 
 def test_failed_run_reports_its_error(home: Path, here: Callable[..., SlimeRunner]) -> None:
     (home / "broken.jsonl").write_text("no row\n")
     runner = here(exp_id="broken", data_path=home / "broken.jsonl")
-    with pytest.raises(ConfigError, match=r"slime train ended with 2; .*broken\.log has all[\s\S]*broken\.jsonl:1"):
+    with pytest.raises(
+        ConfigError, match=r"slime train ended with exit code 2; .*broken\.log has its[\s\S]*broken\.jsonl:1"
+    ):
         runner.train()
     assert runner.status().outcome is Outcome.FAILED

@@ -1,4 +1,4 @@
-"""The process of a run: what it says is kept and shown, it is found again, and Ctrl-C asks it first, then ends it."""
+"""The process of a run: its output is logged and shown, and Ctrl-C first requests a stop, then ends it."""
 
 import os
 import signal
@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from slime_compat.runner.process import read_note, run_logged
+from slime_compat.runner.process import read_process, run_logged
 
-TOLD = """
+PROGRAM = """
 import os, signal, sys, time
 
 def ended(number, frame):
@@ -23,25 +23,25 @@ for each in (signal.SIGINT, signal.SIGTERM):
 os.kill(os.getppid(), signal.SIGINT)
 time.sleep(60)
 """
-"""Presses Ctrl-C of who has started it, and once more when that asked it to end."""
+"""Sends Ctrl-C to its parent, and once more when the parent requests a stop."""
 
 
 def test_first_ctrl_c_stops_gracefully_second_kills(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    log, note = tmp_path / "run.log", tmp_path / "run.json"
+    log, state = tmp_path / "run.log", tmp_path / "run.json"
     log.write_text("before\n")
     before = signal.getsignal(signal.SIGINT)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        status = run_logged([sys.executable, "-c", TOLD], os.environ, log, note)
+        status = run_logged([sys.executable, "-c", PROGRAM], os.environ, log, state)
     finally:
         signal.signal(signal.SIGINT, before)
     assert status == 7
     assert log.read_text() == "before\nasked\nagain\n"
     assert capsys.readouterr().out == "asked\nagain\n"
-    left = read_note(note)
-    assert left is not None
-    assert (left.status, left.begin, left.runs, left.stop()) == (7, len("before\n"), False, False)
+    ended = read_process(state)
+    assert ended is not None
+    assert (ended.status, ended.begin, ended.is_running, ended.stop()) == (7, len("before\n"), False, False)
 
 
-def test_missing_note_means_no_run(tmp_path: Path) -> None:
-    assert read_note(tmp_path / "run.json") is None
+def test_missing_process_file_means_no_run(tmp_path: Path) -> None:
+    assert read_process(tmp_path / "run.json") is None

@@ -1,6 +1,6 @@
-"""What agentcore-rl-toolkit tests of its SlimeRunner holds here in substance, and what is wrong there is not so here.
+"""SlimeRunner passes the tests of agentcore-rl-toolkit's class, and does not have its faults.
 
-A test for each of its faults, and those of its tests whose substance test_runner.py does not have.
+test_runner.py covers the other tests of the toolkit.
 """
 
 import runpy
@@ -29,7 +29,7 @@ DEFAULTS: dict[str, object] = {
     "weight_decay": 0.1, "adam_beta2": 0.98, "sglang_mem_fraction_static": 0.7, "sglang_context_length": None,
     "max_tokens_per_gpu": 9216, "wandb_project": None, "wandb_group": None, "extra_flags": [],
 }  # fmt: skip
-"""The toolkit's, of the fields that have one."""
+"""The toolkit's defaults."""
 
 
 def made(**fields: object) -> SlimeRunner:
@@ -92,7 +92,7 @@ def test_fields_page_is_current() -> None:
     )
 
 
-# Faults of what it is given: wrong types and unknown names are in test_runner.py.
+# Invalid arguments; wrong types and unknown names are in test_runner.py.
 
 
 def test_environment_values_are_saved_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,7 +116,7 @@ def test_environment_values_are_saved_by_name(tmp_path: Path, monkeypatch: pytes
     assert SlimeRunner.from_yaml(path) == runner
 
 
-# Faults of what it does, §: each of these runs, or is refused, for real.
+# Faults of the toolkit's runs; here each of them works or is refused.
 
 
 def test_zero_kl_coefficient_computes_no_kl() -> None:
@@ -135,7 +135,7 @@ def test_zero_kl_coefficient_computes_no_kl() -> None:
 )
 def test_removed_extra_flags_are_refused(small: Small, flags: list[str], said: str) -> None:
     runner = small(extra_flags=flags)
-    with pytest.raises(ConfigError, match="slime train ended with 2") as raised:
+    with pytest.raises(ConfigError, match="slime train ended with exit code 2") as raised:
         runner.train()
     assert said in str(raised.value)
     assert not runner.folder.exists()

@@ -46,7 +46,7 @@ def rows(tmp_path: Path) -> Path:
 
 
 def slimes(name: str) -> str:
-    """A class as slime's users name it."""
+    """The path of a class, as a user of slime writes it."""
     return f"slime.rollout.data_source.{name}"
 
 
@@ -72,13 +72,13 @@ def test_state_resumes_with_returned_groups_first(path: str) -> None:
 
 
 def test_short_source_is_an_error(path: str) -> None:
-    with pytest.raises(ContractError, match=r"get_samples\(3\) gave 2"):
+    with pytest.raises(ContractError, match=r"get_samples\(3\) returned 2 groups"):
         asyncio.run(source(f"{path}ShortOfPrompts").draw(3))
 
 
 @table("name", ["RolloutDataSource", "RolloutDataSourceWithBuffer"])
 def test_slime_sources_read_prompts_by_epoch(name: str, rows: Path) -> None:
-    """Five groups of three rows: slime's own hands out three and the rest of one epoch at most."""
+    """Draw five groups from three rows; slime's source returns at most the rest of one epoch."""
     made = source(slimes(name), rows)
     groups = asyncio.run(made.draw(5))
     assert [group.samples[0].prompt for group in groups] == ["xxx", "x", "xx", "xxx", "x"]
@@ -100,7 +100,7 @@ def test_shuffled_epochs_differ_and_resume_exactly(rows: Path) -> None:
 
 
 def test_subclass_extends_slime_source(path: str, rows: Path) -> None:
-    """Shortest first, by a method that calls the one it overrides."""
+    """The shortest prompts come first, by a method that calls the overridden one."""
     assert draw(source(f"{path}ShortestFirst", rows), 3) == ["x", "xx", "xxx"]
 
 

@@ -1,4 +1,4 @@
-"""Functions as slime's users have them: its imports, its signatures, and some of the mistakes that it takes."""
+"""Functions written for slime: with its imports, its signatures, and some mistakes that it accepts."""
 
 # ruff: noqa: ANN001, ANN003, ANN201, ANN204
 
@@ -176,7 +176,7 @@ def post_process_that_drops_one(args, samples):
 
 
 class Counting(DataSource):
-    """Prompts "0", "1", … with a position kept in a file, as slime's own source keeps it."""
+    """Prompts "0", "1", … with a position stored in a file, as in slime's source."""
 
     def __init__(self, args):
         self.args = args
@@ -212,14 +212,14 @@ class ShortOfPrompts(Counting):
 
 
 class ShortestFirst(RolloutDataSource):
-    """As of a curriculum."""
+    """A curriculum: sorts the drawn groups."""
 
     def get_samples(self, num_samples):
         return sorted(super().get_samples(num_samples), key=lambda group: len(group[0].prompt))
 
 
 class Returning(RolloutDataSourceWithBuffer):
-    """Puts the first group of each draw back."""
+    """Returns the first group of each draw to the buffer."""
 
     def get_samples(self, num_samples):
         groups = super().get_samples(num_samples)

@@ -1,4 +1,4 @@
-"""Flag: one slime flag with its equivalent here, read from this folder's tables, and how to write that.
+"""Flag: one slime flag with its equivalent here, read from the tables in this folder.
 
 Example:
 
@@ -23,7 +23,7 @@ NEWEST = "0.3.1"
 
 
 class Takes(enum.Enum):
-    """What a flag takes."""
+    """Type of a flag's value."""
 
     NOTHING = "nothing"
     EITHER = "either"
@@ -42,15 +42,15 @@ class Outcome(enum.Enum):
     """How a flag translates."""
 
     SAME = "same"
-    """It has the same name here."""
+    """A key here has the same name."""
     MAPPED = "mapped"
-    """It is accepted and translated to another key or value."""
+    """The flag is accepted and translated to another key or value."""
     TOLD = "told"
-    """Its equivalent is inexact, or depends on more than the flag."""
+    """The equivalent is inexact, or depends on more than the flag; an error explains it."""
     ALWAYS = "nothing to write"
-    """It requests fixed behaviour, or follows from another setting."""
+    """The flag requests fixed behaviour, or follows from another setting."""
     REFUSED = "refused"
-    """It has no equivalent; the error suggests an alternative."""
+    """The flag has no equivalent; the error suggests an alternative."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,36 +58,36 @@ class Flag:
     """One flag."""
 
     name: str
-    """Without dashes in front, and with underscores."""
+    """Name without leading dashes, with underscores."""
     group: str
     """Its argument group in slime or Megatron."""
     takes: Takes = Takes.TEXT
     same: bool = False
-    """Whether it is a key of the same name."""
+    """Whether a key here has the same name."""
     key: str = ""
-    """Destination of its value: a key, or `role.choice.setting`."""
+    """Where its value is written: a key, or `role.choice.setting`."""
     values: Mapping[str, Json] = field(default_factory=dict)
-    """Translations of some of its values; a table is merged into the run file instead."""
+    """Translations of values; a table is merged into the run file instead."""
     set: Mapping[str, Json] = field(default_factory=dict)
-    """Further keys that it sets, or all keys of a switch."""
+    """Further keys that the flag sets; for a switch, all keys."""
     weak: bool = False
     """Whether other flags override the keys that it sets."""
     special: str = ""
-    """The function in `slime_compat.migrate.specials` that translates it, where it depends on other flags."""
+    """The function in `slime_compat.migrate.specials` that translates it, if that depends on other flags."""
     nearly: bool = False
     """Whether its equivalent here is inexact."""
     asks: str = ""
-    """`role.choice` that may have a setting of the same name."""
+    """The `role.choice` that may have a setting of the same name."""
     always: str = ""
-    """Why there is nothing to write."""
+    """The reason why there is nothing to write."""
     refused: str = ""
-    """Why it, or a value that is not listed, is refused, and what to do instead."""
+    """The reason why the flag, or a value that is not listed, is refused, and what to do instead."""
     minor: bool = False
     """Whether training is the same without it."""
     harmless: tuple[str, ...] = ()
     """Values that change nothing here."""
     default: Json = None
-    """slime's default, where ours differs."""
+    """slime's default, if ours differs."""
     config: str = ""
     """Its key in a model's config.json."""
     told: str = ""
@@ -104,7 +104,7 @@ class Flag:
 
     @property
     def outcome(self) -> Outcome:
-        """How it translates."""
+        """How the flag translates."""
         if self.same:
             return Outcome.SAME
         if self.special or (self.nearly and self.key):
@@ -116,14 +116,14 @@ class Flag:
 
 @functools.cache
 def flags() -> Mapping[str, Flag]:
-    """Every flag by name: first slime's, then the Megatron flags that its scripts pass on."""
+    """Every flag by name: slime's, then the Megatron flags that its scripts use."""
     found: dict[str, Flag] = {}
     for table in ("slime.toml", "megatron.toml"):
         groups = tomllib.loads(files(__package__).joinpath(table).read_text("utf-8"))
         for group, rows in cast("dict[str, dict[str, dict[str, Json]]]", groups).items():
             for name, row in rows.items():
                 if name in found:
-                    raise ValueError(f"{table}: {name} is in {found[name].group}, too")
+                    raise ValueError(f"{table}: {name} is listed twice, also in {found[name].group}")
                 found[name] = _flag(name, group, row)
     return found
 
@@ -142,7 +142,7 @@ def _flag(name: str, group: str, row: dict[str, Json]) -> Flag:
 
 
 def meaning(flag: Flag, value: Json) -> dict[str, Json] | None:
-    """The keys equivalent to a flag with this value; None without an exact equivalent."""
+    """The keys that are exactly equivalent to a flag with this value; None if there are none."""
     if flag.outcome is not Outcome.MAPPED:
         return None
     if flag.takes is Takes.NOTHING:
@@ -173,23 +173,23 @@ def key_of(flag: Flag) -> str:
 
 
 def advice(flag: Flag) -> str:
-    """What to write instead, or why not."""
-    said = [flag.told] if flag.told else []
+    """What to write instead, or why there is no equivalent."""
+    parts = [flag.told] if flag.told else []
     if flag.special:
         pass
     elif flag.key and not key_of(flag):
-        said.append(_path(flag.key, flag.set))
+        parts.append(_path(flag.key, flag.set))
     elif flag.set:
-        said.append(" and ".join(_setting(*each) for each in _leaves(flag.set)))
+        parts.append(" and ".join(_setting(*leaf) for leaf in _leaves(flag.set)))
     elif flag.always:
-        said.append(f"leave it out: {flag.always}")
+        parts.append(f"leave it out: {flag.always}")
     if flag.refused:
-        said.append(flag.refused)
+        parts.append(flag.refused)
     if flag.asks:
-        said.append(f"a setting of [{flag.asks}], if the trainer has it; see `slime plugins show`")
+        parts.append(f"a setting of [{flag.asks}], if the trainer has it; see `slime plugins show`")
     if flag.until:
-        said.insert(0, f"until {flag.until}")
-    return "; ".join(said)
+        parts.insert(0, f"until {flag.until}")
+    return "; ".join(parts)
 
 
 def _path(key: str, sets: Mapping[str, Json]) -> str:
@@ -202,7 +202,7 @@ def _path(key: str, sets: Mapping[str, Json]) -> str:
 
 
 def _typed(section: Sequence[str]) -> str:
-    """A section as the prefix of a typed setting; names keep their underscores."""
+    """A section as the prefix of a flag; names keep their underscores."""
     return ".".join((section[0].replace("_", "-"), *section[1:]))
 
 

@@ -1,4 +1,4 @@
-"""Writes a run file from a slime launch script, which is read and never run.
+"""Converts a slime launch script to a run file; the script is read and never run.
 
-`script` reads the shell and finds the training command, `carry` translates each flag, `report` lists the outcome.
+`script` reads the shell and finds the training command, `translate` translates each flag, `migrate` reports the result.
 """

@@ -2,7 +2,7 @@
 
 Example:
 
-    migration = carry("train.py", [Given("use_tis", (), 12)], Migration())
+    translate([Given("use_tis", (), 12)], migration)
     migration.values["correction"]      # {"use": "tis"}
 """
 
@@ -16,17 +16,17 @@ from slime_core.errors import did_you_mean
 from slime_core.sample import Json
 
 ENGINE, TRAINER = ("engine", "sglang"), ("trainer", "megatron")
-"""The choices that slime's scripts imply."""
+"""The engine and the trainer that slime's scripts imply."""
 ROUTER: Place = (*ENGINE, "router")
 
 
-def carry(given: Sequence[Given], migration: Migration) -> None:
+def translate(given: Sequence[Given], migration: Migration) -> None:
     """Translate every flag."""
-    last = {each.name: each for each in given}  # as slime, which takes the last of several
-    told = [each for each in given if each.name in flags() and flags()[each.name].takes is Takes.AGAIN]
-    order = sorted(last.values(), key=lambda each: (not _is_weak(each), _is_special(each)))
-    for each in (*order, *(each for each in told if each is not last[each.name])):
-        _one(each, last, migration)
+    last = {flag.name: flag for flag in given}  # slime uses the last value of a repeated flag
+    repeatable = [flag for flag in given if flag.name in flags() and flags()[flag.name].takes is Takes.AGAIN]
+    order = sorted(last.values(), key=lambda flag: (not _is_weak(flag), _is_special(flag)))
+    for flag in (*order, *(flag for flag in repeatable if flag is not last[flag.name])):
+        _translate_flag(flag, last, migration)
     migration.rows.sort(key=lambda row: row.line)
 
 
@@ -38,20 +38,20 @@ def _is_special(given: Given) -> bool:
     return given.name in flags() and bool(flags()[given.name].special)
 
 
-def _one(given: Given, all_given: Mapping[str, Given], migration: Migration) -> None:
+def _translate_flag(given: Given, all_given: Mapping[str, Given], migration: Migration) -> None:
     flag = flags().get(given.name)
     if flag is not None and (flag.always or (flag.outcome is Outcome.REFUSED and flag.minor)):
         migration.note_flag(Fate.NEEDLESS if flag.always else Fate.MINOR, given, advice(flag))
     elif unknown := given.unknown:
-        migration.note_flag(Fate.LEFT_OUT, given, unknown.told)
+        migration.note_flag(Fate.LEFT_OUT, given, unknown.message)
     elif not given.name:
-        migration.note_flag(Fate.LEFT_OUT, given, "no flag is before it")
+        migration.note_flag(Fate.LEFT_OUT, given, "the value belongs to no flag")
     elif flag is None:
         _unlisted(given, migration)
     elif flag.special:
         SPECIALS[flag.special](given, all_given, migration)
     elif len(given.values) == 1 and given.values[0] in flag.harmless:
-        migration.note_flag(Fate.NEEDLESS, given, "it is so anyway")
+        migration.note_flag(Fate.NEEDLESS, given, "this is the default")
     else:
         _listed(flag, given, migration)
 
@@ -66,7 +66,7 @@ def _listed(flag: Flag, given: Given, migration: Migration) -> None:
     if flag.asks and not flag.same and (why := migration.installed.refusal(*_role(flag.asks), flag.name, value)):
         migration.note_flag(Fate.MINOR if flag.minor else Fate.LEFT_OUT, given, why)
     elif flag.same and flag.values and str(value) in flag.values:
-        migration.note_flag(Fate.LEFT_OUT, given, "there is no such value here")
+        migration.note_flag(Fate.LEFT_OUT, given, "slime-core does not support this value")
     elif flag.asks:
         write(migration, given, (*_role(flag.asks), flag.name), value, Fate.CARRIED)
     elif flag.same:
@@ -82,10 +82,10 @@ def _listed(flag: Flag, given: Given, migration: Migration) -> None:
 
 
 def _unlisted(given: Given, migration: Migration) -> None:
-    """Translate a flag that no table has: a `--no-` flag, or one of SGLang, its router or Megatron."""
-    denied = flags().get(given.name.removeprefix("no_"))
-    if denied is not None and denied.takes is Takes.EITHER and not given.values:
-        write(migration, given, (denied.name,), False, Fate.CARRIED)
+    """Translate a flag that no table lists: a `--no-` flag, or a flag of SGLang, its router or Megatron."""
+    switch = flags().get(given.name.removeprefix("no_"))
+    if switch is not None and switch.takes is Takes.EITHER and not given.values:
+        write(migration, given, (switch.name,), False, Fate.CARRIED)
         return
     values = [_guess(str(each)) for each in given.values]
     value: Json = True if not values else values[0] if len(values) == 1 else values
@@ -94,16 +94,16 @@ def _unlisted(given: Given, migration: Migration) -> None:
         place = (*ROUTER, "policy") if name == "policy" else (*ROUTER, "args", name)
         write(migration, given, place, value, Fate.MAPPED)
     elif given.name.startswith("sglang_"):
-        _of_sglang(given, value, migration)
+        _sglang_flag(given, value, migration)
     elif why := migration.installed.refusal(*TRAINER, given.name, value):
         near = did_you_mean(given.name, flags())
-        said = f"slime has no such flag.{near}" if why.startswith("unknown setting") else why
-        migration.note_flag(Fate.LEFT_OUT, given, said)
+        reason = f"slime has no such flag.{near}" if why.startswith("unknown setting") else why
+        migration.note_flag(Fate.LEFT_OUT, given, reason)
     else:
         write(migration, given, (*TRAINER, given.name), value, Fate.CARRIED)
 
 
-def _of_sglang(given: Given, value: Json, migration: Migration) -> None:
+def _sglang_flag(given: Given, value: Json, migration: Migration) -> None:
     name = given.name.removeprefix("sglang_")
     why = migration.installed.refusal(*ENGINE, name, value)
     if not why:
@@ -124,14 +124,14 @@ def write_all(migration: Migration, given: Given, table: Mapping[str, Json]) -> 
 
 def write(migration: Migration, given: Given, path: Place, value: Json, fate: Fate) -> None:
     """Write a value to its place, unless another flag has written a different one."""
-    there = migration.get(*path)
-    if there is not None and there != value:
+    existing = migration.get(*path)
+    if existing is not None and existing != value:
         if path not in migration.weak:
-            why = f"contradicts {'.'.join(path)} = {there!r}, which another flag says"
+            why = f"contradicts {'.'.join(path)} = {existing!r}, which another flag sets"
             migration.note_flag(Fate.LEFT_OUT, given, why)
             return
         migration.rows = [
-            Row(Fate.NEEDLESS, row.flag, f"{given.typed} says which", row.line, row.file) if row.path == path else row
+            Row(Fate.NEEDLESS, row.flag, f"{given.typed} overrides it", row.line, row.file) if row.path == path else row
             for row in migration.rows
         ]
     if _is_weak(given):
@@ -151,14 +151,14 @@ def value_of(takes: Takes, texts: Sequence[str]) -> Json:
     match takes:
         case Takes.NOTHING | Takes.EITHER:
             if texts:
-                raise ValueError(f"it takes nothing, and {' '.join(texts)!r} is behind it")
+                raise ValueError(f"expected no value, got {' '.join(texts)!r}")
             return True
         case Takes.INTEGERS:
             return [_number(each, int) for each in texts]
         case Takes.TEXTS:
             return list(texts)
     if len(texts) != 1:
-        raise ValueError(f"it takes one value, and is given {len(texts)}")
+        raise ValueError(f"expected one value, got {len(texts)}")
     match takes:
         case Takes.INTEGER:
             return _number(texts[0], int)
@@ -174,7 +174,7 @@ def _number(text: str, kind: type[int] | type[float]) -> int | float:
     try:
         return kind(text)
     except ValueError:
-        raise ValueError(f"it takes a {'whole ' if kind is int else ''}number, and is given {text!r}") from None
+        raise ValueError(f"expected a {'whole ' if kind is int else ''}number, got {text!r}") from None
 
 
 def _guess(text: str) -> Json:

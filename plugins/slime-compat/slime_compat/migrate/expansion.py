@@ -1,8 +1,8 @@
-"""Expands nodes of the shell's syntax tree to text or words, and evaluates tests, without running anything.
+"""Expands nodes of the shell's syntax tree to text or words, and evaluates tests, without running commands.
 
 Example:
 
-    holds(node_of('[ -z "$X" ] || [ "$X" -le 0 ]'), scope)       # True, False, or None: it cannot be told
+    holds(node_of('[ -z "$X" ] || [ "$X" -le 0 ]'), scope)       # True, False, or None if unknown
     evaluate("N * (M + 1)", {"N": "2", "M": "3"})    # 8
     printed(["basename", "a/b.sh", ".sh"])      # "b"
 
@@ -33,7 +33,7 @@ _COMPARED: Mapping[str, Callable[[int, int], bool]] = {
 
 
 def evaluate(formula: str, variables: Mapping[str, str]) -> int | None:
-    """Value of a formula of integers and variables; None for anything else."""
+    """Value of an integer formula with variables; None if it is not one."""
     try:
         return _computed(ast.parse(re.sub(r"\$\{?(\w+)\}?", r"\1", formula).strip(), mode="eval").body, variables)
     except (SyntaxError, ValueError, KeyError, ZeroDivisionError, RecursionError):
@@ -60,7 +60,7 @@ def _computed(node: ast.expr, variables: Mapping[str, str]) -> int:
 
 
 def printed(words: Sequence[str]) -> str | None:
-    """A command's output; None if only running it would show that."""
+    """A command's output; None if it is unknown without running the command."""
     name, *given = [each for each in words if each != "--"]
     try:
         return _PROGRAMS[name](given)
@@ -68,14 +68,14 @@ def printed(words: Sequence[str]) -> str | None:
         return None
 
 
-def folder(text: str, beside: Path) -> str:
+def folder(text: str, script_folder: Path) -> str:
     """The output of `cd TEXT && pwd`.
 
     Args:
-        text: a path; relative to the script's folder, as if the script ran there.
-        beside: the folder of the script.
+        text: a path, relative to the script's folder, as if the script ran there.
+        script_folder: the folder of the script.
     """
-    return str((beside / text).resolve())
+    return str((script_folder / text).resolve())
 
 
 def _dirname(given: Sequence[str]) -> str:
@@ -123,7 +123,7 @@ class Scope:
     """The file's name in messages; empty for the script itself."""
 
     def unknown(self, node: Node, why: str, name: str = "") -> Unknown:
-        """An unknown text at a node; the user can set it by the variable `name`."""
+        """An unknown text at a node; a user can set it by the variable `name`."""
         return Unknown(line_of(node), why, self.name, name)
 
     def raw(self, node: Node) -> str:
@@ -132,12 +132,12 @@ class Scope:
 
 
 def line_of(node: Node) -> int:
-    """Its line, from 1."""
+    """The line of a node, from 1."""
     return node.start_point[0] + 1
 
 
 def words(node: Node, scope: Scope) -> Iterator[Word]:
-    """The words of a node: none if it expands to nothing, several for an array or a text that is split."""
+    """The words of a node; may be empty, or several for an array or a text with spaces."""
     line = line_of(node)
     inner = node.named_children[0] if _is_one_expansion(node) else node
     if (name := _array_of(inner, scope)) is not None:
@@ -155,7 +155,7 @@ def words(node: Node, scope: Scope) -> Iterator[Word]:
 
 
 def all_words(nodes: Sequence[Node], scope: Scope) -> Iterator[Word]:
-    """The words of nodes; adjacent nodes join to one word, as in `http://$HOST`, which the grammar splits."""
+    """The words of nodes; adjacent nodes form one word, as in `http://$HOST`, which the grammar splits."""
     at = 0
     while at < len(nodes):
         end = at + 1
@@ -170,8 +170,8 @@ def all_words(nodes: Sequence[Node], scope: Scope) -> Iterator[Word]:
 
 def text_of(node: Node, scope: Scope) -> Text:
     """A node, expanded to one text."""
-    read = _READ.get(node.type)
-    return read(node, scope) if read else scope.unknown(node, f"{_short(scope.raw(node))} cannot be told")
+    expand = _EXPANDERS.get(node.type)
+    return expand(node, scope) if expand else scope.unknown(node, f"{_short(scope.raw(node))} is not supported")
 
 
 def _word(node: Node, scope: Scope) -> Text:
@@ -225,7 +225,7 @@ def _value(name: str, node: Node, scope: Scope, at: int = 0) -> Text:
 
 
 def _expansion(node: Node, scope: Scope) -> Text:
-    """`${NAME}`, perhaps with a default."""
+    """`${NAME}`, with or without a default."""
     match = re.fullmatch(r"\$\{(\w+)(?:\[(\d+)\])?\}", scope.raw(node))
     if match:
         return _value(match[1], node, scope, int(match[2] or 0))
@@ -233,7 +233,7 @@ def _expansion(node: Node, scope: Scope) -> Text:
     names = [child for child in parts if child.type in ("variable_name", "subscript")]
     operators = [child for child in parts if not child.is_named]
     if len(names) < 1 or parts[0].type not in ("variable_name", "subscript") or not operators:
-        return scope.unknown(node, f"{_short(scope.raw(node))} cannot be told")
+        return scope.unknown(node, f"{_short(scope.raw(node))} is not supported")
     name, operator = scope.raw(names[0]), scope.raw(operators[0])
     rest = joined(text_of(child, scope) for child in parts[2:])
     value = scope.variables.get(name)
@@ -242,13 +242,13 @@ def _expansion(node: Node, scope: Scope) -> Text:
         return _value(name, node, scope) if is_set else rest
     if operator in (":?", "?"):
         return _value(name, node, scope)
-    return scope.unknown(node, f"{_short(scope.raw(node))} cannot be told")
+    return scope.unknown(node, f"{_short(scope.raw(node))} is not supported")
 
 
 def _substitution(node: Node, scope: Scope) -> Text:
     """`$(…)`."""
     raw = scope.raw(node)
-    unknown = scope.unknown(node, f"only running `{_short(raw[2:-1].strip())}` would tell")
+    unknown = scope.unknown(node, f"`{_short(raw[2:-1].strip())}` is not run")
     if raw.startswith("$(("):
         return _arithmetic(node, scope)
     body = node.named_children[0] if node.named_child_count == 1 else None
@@ -321,7 +321,7 @@ def _short(text: str) -> str:
     return plain if len(plain) <= 60 else plain[:57] + "..."
 
 
-_READ: Mapping[str, Callable[[Node, Scope], Text]] = {
+_EXPANDERS: Mapping[str, Callable[[Node, Scope], Text]] = {
     "word": _word, "number": _word, "variable_name": _word, "regex": _word, "extglob_pattern": _word, "[": _word,
     "]": _word, "raw_string": _raw_string, "string": _string, "translated_string": _string,
     "concatenation": _concatenation, "simple_expansion": _variable, "expansion": _expansion,

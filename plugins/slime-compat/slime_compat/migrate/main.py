@@ -1,4 +1,4 @@
-"""`slime migrate`: a run file from a launch script of slime."""
+"""`slime migrate`: converts a launch script of slime to a run file."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,18 +8,20 @@ import click
 from slime_core.errors import ConfigError
 
 LEFT_OUT = 1
-"""The exit code if a flag that matters was left out."""
+"""Exit code if a flag that matters was left out."""
 
 
 @click.command()
 @click.argument("script", type=click.Path(path_type=Path))
 @click.option("--out", type=click.Path(path_type=Path), help="Run file to write, .toml.  [default: SCRIPT's name here]")
-@click.option("--define", "-D", "definitions", multiple=True, metavar="NAME=VALUE", help="A variable that is set.")
-@click.option("--force", is_flag=True, help="Write over a file that is there.")
+@click.option(
+    "--define", "-D", "definitions", multiple=True, metavar="NAME=VALUE", help="Set a variable of the script."
+)
+@click.option("--force", is_flag=True, help="Overwrite an existing file.")
 def migrate(script: Path, out: Path | None, definitions: Sequence[str], force: bool) -> int:
-    """Write a run file from SCRIPT, a launch script of slime, which is read and not run.
+    """Convert SCRIPT, a launch script of slime, to a run file. The script is read and not run.
 
-    Lists which flags were kept, translated, or left out and why. Exits with 1 if a flag that matters was left out.
+    Lists which flags were kept, translated or left out, and why. Exits with 1 if a flag that matters was left out.
 
     slime migrate run-qwen3-4B.sh -D NUM_GPUS=8 --out run.toml && slime plan run.toml
     """
@@ -28,9 +30,9 @@ def migrate(script: Path, out: Path | None, definitions: Sequence[str], force: b
 
     target = out or Path(script.with_suffix(".toml").name)
     if target.suffix != ".toml":
-        raise ConfigError(f"--out {target}: a run file is written as TOML, with a name that ends in .toml")
+        raise ConfigError(f"--out {target}: a run file is TOML; give a name that ends in .toml")
     if target.exists() and not force:
-        raise ConfigError(f"{target} is there already: give another --out, or --force to write over it")
+        raise ConfigError(f"{target} already exists: give another --out, or --force to overwrite it")
     migration = read(script, dict(map(_definition, definitions)))
     try:
         target.write_text(run_file(migration, script), "utf-8")

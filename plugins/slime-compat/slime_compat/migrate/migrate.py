@@ -12,16 +12,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from slime_compat.flags.table import flags
-from slime_compat.migrate.carry import ENGINE, TRAINER, carry
+from slime_compat.migrate.carry import ENGINE, TRAINER, translate
 from slime_compat.migrate.outcome import Fate, Given, Migration, Row, Unknown, Word, given_flags
 from slime_compat.migrate.script import PROGRAMS, Script, Training, read_script
 from slime_core.config import Installed, write_toml
 from slime_core.errors import ConfigError, SlimeError
 
-MOST_ROUNDS = 100
-"""Maximum number of keys that are removed one after another."""
+MAX_ROUNDS = 100
+"""Maximum number of attempts to remove invalid keys."""
 _SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSW", re.IGNORECASE)
-_STAYS = re.compile(r"(?P<role>(?:trainer|engine) '\w+') cannot give up memory; set (?P<key>offload_\w+) = false")
+_NO_OFFLOAD = re.compile(
+    r"(?P<role>(?:trainer|engine) '\w+') cannot (?:give up|release) memory; set (?P<key>offload_\w+) = false"
+)
 _KEY = re.compile(r"(?:unknown (?:key|setting) )?['\[]?([a-z_][\w.-]*)")
 
 
@@ -33,12 +35,12 @@ def migrate(path: Path, defined: Mapping[str, str]) -> Migration:
         defined: environment variables for the script, by name.
 
     Raises:
-        ConfigError: it cannot be read, trains nothing or several times, or needs a plugin that is not installed.
+        ConfigError: the script cannot be read, starts no training or several, or a plugin is not installed.
     """
     installed = Installed()
     for role, name in (ENGINE, TRAINER):
         if (why := installed.refusal(role, name, "", None)) and not why.startswith("unknown setting"):
-            raise ConfigError(f"slime's scripts run on SGLang and Megatron, which say what they take: {why}")
+            raise ConfigError(f"slime's scripts need SGLang and Megatron, whose plugins list the valid flags: {why}")
     script = read_script(path, defined)
     training = _training(script)
     migration = Migration(path, installed, {"engine": {"use": ENGINE[1]}, "trainer": {"use": TRAINER[1]}})
@@ -50,112 +52,115 @@ def migrate(path: Path, defined: Mapping[str, str]) -> Migration:
         migration.rows.append(
             Row(Fate.MAPPED, training.program, 'rollout_policy = "async"', training.line, path=("rollout_policy",))
         )
-    carry(given, migration)
-    _colocated(given, migration)
-    _implied(migration)
-    _defaults({each.name for each in given}, migration)
-    _settle(migration)
+    translate(given, migration)
+    _set_colocated_gpus(given, migration)
+    _set_implied(migration)
+    _set_defaults({flag.name for flag in given}, migration)
+    _remove_invalid(migration)
     return migration
 
 
 def _training(script: Script) -> Training:
     found = script.trainings
     if not found:
-        hidden = "".join(f"\n  {each.told}" for each in script.notes)
+        hidden = "".join(f"\n  {note.message}" for note in script.notes)
         raise ConfigError(
             f"{script.path} starts no training: expected a command that runs {' or '.join(PROGRAMS)}{hidden}"
         )
     if len(found) > 1:
-        lines = ", ".join(str(each.line) for each in found)
+        lines = ", ".join(str(training.line) for training in found)
         raise ConfigError(
-            f"{script.path} trains {len(found)} times, in lines {lines}: keep one of them in a copy of it"
+            f"{script.path} starts training {len(found)} times, in lines {lines}: keep one command in a copy of it"
         )
     return found[0]
 
 
 def _note_script(script: Script, training: Training, migration: Migration) -> None:
-    for each in script.notes:
-        is_model = "/models/" in each.why and each.why.startswith("there is no ")
-        said = "the model is read from its config.json" if is_model else "it is not run"
-        migration.note(Fate.NEEDLESS if is_model else Fate.LEFT_OUT, each.why, said, each.line, each.file)
+    for note in script.notes:
+        is_model = "/models/" in note.why and note.why.startswith("there is no ")
+        reason = "the model is read from its config.json" if is_model else "slime migrate runs no commands"
+        migration.note(Fate.NEEDLESS if is_model else Fate.LEFT_OUT, note.why, reason, note.line, note.file)
     if training.repeated:
         migration.note(
-            Fate.LEFT_OUT, training.program, "a loop trains several times; this is one of them", training.line
+            Fate.LEFT_OUT, training.program, "a loop starts training several times; only one is written", training.line
         )
     for word in training.before:
         if isinstance(word.text, str) and word.text.startswith("--runtime-env-json="):
             _note_environment(word, migration)
         elif isinstance(word.text, Unknown):
-            migration.note(Fate.MINOR, "what the command is started with", word.text.told, word.line)
+            migration.note(Fate.MINOR, "words before the program", word.text.message, word.line)
 
 
 def _note_environment(word: Word, migration: Migration) -> None:
     try:
         variables: dict[str, str] = json.loads(str(word.text).partition("=")[2])["env_vars"]
-        told = [name if _SECRET.search(name) else f"{name}={value}" for name, value in variables.items()]
+        shown = [name if _SECRET.search(name) else f"{name}={value}" for name, value in variables.items()]
     except (ValueError, KeyError, TypeError, AttributeError):
-        told = ["what its env_vars say"]
-    said = f"ranks and engines have the environment of slime train; export there what you want: {', '.join(told)}"
-    migration.note(Fate.MINOR, "--runtime-env-json", said, word.line)
+        shown = ["its env_vars"]
+    advice = f"ranks and engines inherit the environment of slime train; export what you need: {', '.join(shown)}"
+    migration.note(Fate.MINOR, "--runtime-env-json", advice, word.line)
 
 
-def _colocated(given: Sequence[Given], migration: Migration) -> None:
+def _set_colocated_gpus(given: Sequence[Given], migration: Migration) -> None:
     """With `--colocate`, put the engines on all GPUs of the ranks, as slime does."""
     names = {each.name: each for each in given}
     counts = [migration.get("actor_num_nodes") or 1, migration.get("actor_num_gpus_per_node")]
     if "colocate" in names and "rollout_num_gpus" not in names and all(isinstance(each, int) for each in counts):
         value = int(str(counts[0])) * int(str(counts[1]))
         migration.put(("rollout_num_gpus",), value)
-        said = f"rollout_num_gpus = {value}, those of the ranks"
-        migration.rows.append(Row(Fate.MAPPED, "--colocate", said, names["colocate"].line, path=("rollout_num_gpus",)))
+        result = f"rollout_num_gpus = {value}, the GPUs of the ranks"
+        migration.rows.append(
+            Row(Fate.MAPPED, "--colocate", result, names["colocate"].line, path=("rollout_num_gpus",))
+        )
 
 
-def _implied(migration: Migration) -> None:
-    """Write slime's defaults: finetuning renders dialogs, and a generate function without a reward also scores."""
+def _set_implied(migration: Migration) -> None:
+    """Write settings that slime implies: finetuning renders dialogs; without a reward, the generate function scores."""
     if migration.get("loss_type") == "sft_loss" and migration.get("apply_chat_template") is None:
         migration.put(("apply_chat_template",), True)
-        said = "apply_chat_template = true: a finetuning renders its dialogs"
-        migration.rows.append(Row(Fate.MAPPED, "slime's way", said, 0, path=("apply_chat_template",)))
+        result = "apply_chat_template = true: finetuning renders dialogs"
+        migration.rows.append(Row(Fate.MAPPED, "implied by slime", result, 0, path=("apply_chat_template",)))
     if migration.get("generator", "use") == "generate" and not (
         migration.get("reward") or migration.get("group_reward")
     ):
         migration.put(("reward", "use"), "environment")
-        said = 'reward.use = "environment", what the generate function sets as sample.reward'
-        migration.rows.append(Row(Fate.MAPPED, "no reward model", said, 0, path=("reward", "use")))
+        result = 'reward.use = "environment": the generate function sets sample.reward'
+        migration.rows.append(Row(Fate.MAPPED, "no reward model", result, 0, path=("reward", "use")))
 
 
-def _defaults(given: set[str], migration: Migration) -> None:
+def _set_defaults(given: set[str], migration: Migration) -> None:
     for flag in flags().values():
         path = (flag.name,)
         if flag.default is not None and flag.name not in given and migration.get(*path) is None:
             migration.put(path, flag.default)
-            said = f"{flag.name} = {json.dumps(flag.default)}"
-            migration.rows.append(Row(Fate.MAPPED, "slime's default", said, 0, path=path))
+            result = f"{flag.name} = {json.dumps(flag.default)}"
+            migration.rows.append(Row(Fate.MAPPED, "slime's default", result, 0, path=path))
 
 
-def _settle(migration: Migration) -> None:
+def _remove_invalid(migration: Migration) -> None:
     """Remove the settings that `slime plan` would reject, and record why."""
-    for _ in range(MOST_ROUNDS):
+    for _ in range(MAX_ROUNDS):
         try:
             migration.installed.check({"save": "runs/migrated", **migration.values})
         except SlimeError as error:
-            refused = str(error).splitlines()
+            errors = str(error).splitlines()
         else:
             return
-        if (stays := next(filter(None, map(_STAYS.search, refused)), None)) and migration.get(stays["key"]) is None:
-            migration.put((stays["key"],), False)
-            said = f"{stays['key']} = false: {stays['role']} keeps its memory all the time, and trains the same"
-            migration.rows.append(Row(Fate.MINOR, "--colocate", said, 0, path=(stays["key"],)))
+        found = next(filter(None, map(_NO_OFFLOAD.search, errors)), None)
+        if found and migration.get(found["key"]) is None:
+            migration.put((found["key"],), False)
+            result = f"{found['key']} = false: {found['role']} cannot release its memory"
+            migration.rows.append(Row(Fate.MINOR, "--colocate", result, 0, path=(found["key"],)))
             continue
-        culprits = {row.path: line for line in refused if (row := _culprit(line, migration)) is not None}
-        if not culprits:
-            migration.problems = refused
+        invalid = {row.path: line for line in errors if (row := _row_of_error(line, migration)) is not None}
+        if not invalid:
+            migration.problems = errors
             return
-        for path, why in culprits.items():
-            _take_out(path, why, migration)
+        for path, why in invalid.items():
+            _remove(path, why, migration)
 
 
-def _culprit(line: str, migration: Migration) -> Row | None:
+def _row_of_error(line: str, migration: Migration) -> Row | None:
     match = _KEY.match(line)
     name = match[1].rstrip(".") if match else ""
     placed = [row for row in migration.rows if row.path]
@@ -165,24 +170,24 @@ def _culprit(line: str, migration: Migration) -> Row | None:
     )
 
 
-def _take_out(path: tuple[str, ...], why: str, migration: Migration) -> None:
+def _remove(path: tuple[str, ...], why: str, migration: Migration) -> None:
     migration.drop(path)
-    inert = "has no effect here" in why and "it is a setting of" not in why
+    has_no_effect = "has no effect here" in why and "it is a setting of" not in why
     kept: list[Row] = []
     for row in migration.rows:
         if row.path != path:
             kept.append(row)
         elif row.line:
-            kept.append(Row(Fate.NEEDLESS if inert else Fate.LEFT_OUT, row.flag, why, row.line, row.file))
-        elif not inert and path != ("bf16",):
+            kept.append(Row(Fate.NEEDLESS if has_no_effect else Fate.LEFT_OUT, row.flag, why, row.line, row.file))
+        elif not has_no_effect and path != ("bf16",):
             kept.append(Row(Fate.LEFT_OUT, row.flag, why, 0))
         elif path == ("bf16",):
             kept.append(Row(Fate.MINOR, "bf16, slime's default", why, 0))
     migration.rows = kept
 
 
-WIDEST = 48
-"""Columns of a flag."""
+FLAG_WIDTH = 48
+"""Columns of a flag in the report."""
 
 
 def run_file(migration: Migration, script: Path) -> str:
@@ -193,7 +198,7 @@ def run_file(migration: Migration, script: Path) -> str:
 
 
 def report(migration: Migration) -> Iterator[str]:
-    """Lines for the screen: what was mapped, what is not needed, what was left out."""
+    """Lines for the terminal: which flags were kept, mapped, not needed or left out."""
     carried = migration.of(Fate.CARRIED)
     yield f"{len(carried)} carried: {_names(carried)}"
     for fate in (Fate.MAPPED, Fate.NEEDLESS, Fate.MINOR, Fate.LEFT_OUT):
@@ -201,18 +206,18 @@ def report(migration: Migration) -> Iterator[str]:
         yield f"{len(rows)} {fate.value}" + (":" if rows else "")
         yield from _lines(rows)
     if migration.problems:
-        yield "slime plan will refuse it:"
-        yield from (f"  {each}" for each in migration.problems)
+        yield "slime plan will reject the run file:"
+        yield from (f"  {problem}" for problem in migration.problems)
 
 
 def _lines(rows: Sequence[Row]) -> Iterator[str]:
     for here in dict.fromkeys(row.here for row in rows):
-        alike = [row for row in rows if row.here == here]
-        if len(alike) > 2:
+        same = [row for row in rows if row.here == here]
+        if len(same) > 2:
             yield f"  {here}:"
-            yield f"    {_names(alike)}"
+            yield f"    {_names(same)}"
         else:
-            yield from map(_line, alike)
+            yield from map(_line, same)
 
 
 def _names(rows: Sequence[Row]) -> str:
@@ -220,6 +225,6 @@ def _names(rows: Sequence[Row]) -> str:
 
 
 def _line(row: Row) -> str:
-    flag = row.flag if len(row.flag) <= WIDEST else row.flag[: WIDEST - 3] + "..."
+    flag = row.flag if len(row.flag) <= FLAG_WIDTH else row.flag[: FLAG_WIDTH - 3] + "..."
     where = f"{row.file}:{row.line}" if row.file else f"line {row.line}" if row.line else ""
-    return f"  {where:<9} {flag:<{WIDEST}}  {row.here}"
+    return f"  {where:<9} {flag:<{FLAG_WIDTH}}  {row.here}"

@@ -1,4 +1,4 @@
-"""Flags of a training command, with their values and lines, and how each was translated.
+"""Flags of a training command with their values and lines, and how each was translated.
 
 Example:
 
@@ -21,17 +21,17 @@ class Unknown:
     line: int
     """The line that makes it unknown, from 1."""
     why: str
-    """The reason: "only running `nvidia-smi -L` would tell"."""
+    """The reason: "`nvidia-smi -L` is not run"."""
     file: str = ""
-    """The file of that line, where it is not the script itself."""
+    """The file of that line; empty for the script itself."""
     name: str = ""
     """The variable that the text came from."""
 
     @property
-    def told(self) -> str:
-        """Message with the place, the reason, and how to supply the text."""
-        given = f"; --define {self.name}=VALUE gives it" if self.name else ""
-        return f"{f'{self.file} ' if self.file else ''}line {self.line}: {self.why}{given}"
+    def message(self) -> str:
+        """The place, the reason, and how to supply the text."""
+        hint = f"; set it by --define {self.name}=VALUE" if self.name else ""
+        return f"{f'{self.file} ' if self.file else ''}line {self.line}: {self.why}{hint}"
 
 
 Text = str | Unknown
@@ -44,9 +44,9 @@ class Word:
     text: Text
     line: int
     file: str = ""
-    """The file of that line, where it is not the script itself."""
+    """The file of that line; empty for the script itself."""
     several: bool = False
-    """Whether it stands for any number of unknown words."""
+    """Whether it represents any number of unknown words."""
 
 
 Value = Text | tuple[Word, ...]
@@ -54,7 +54,7 @@ Value = Text | tuple[Word, ...]
 
 
 def joined(texts: Iterable[Text]) -> Text:
-    """Texts concatenated; the first unknown text, if there is one."""
+    """The concatenated texts, or the first unknown text."""
     known: list[str] = []
     for each in texts:
         if isinstance(each, Unknown):
@@ -68,11 +68,11 @@ class Given:
     """One flag."""
 
     name: str
-    """Without dashes in front, with underscores; empty for words before the first flag."""
+    """Name without leading dashes, with underscores; empty for words before the first flag."""
     values: tuple[Text, ...]
     line: int
     file: str = ""
-    """The file of that line, where it is not the script itself."""
+    """The file of that line; empty for the script itself."""
 
     @property
     def typed(self) -> str:
@@ -105,18 +105,18 @@ def given_flags(words: tuple[Word, ...]) -> Iterator[Given]:
 
 
 Place = tuple[str, ...]
-"""A place in a run file."""
+"""Path of a key in a run file."""
 
 
 class Fate(enum.Enum):
     """How a flag was translated."""
 
     CARRIED = "carried"
-    """A key of the same name."""
+    """Written to a key of the same name."""
     MAPPED = "mapped"
-    """Another key or value."""
+    """Written to another key, or as another value."""
     NEEDLESS = "nothing to write"
-    """It changes nothing here."""
+    """It has no effect here."""
     MINOR = "left out, and trains the same"
     """It has no equivalent, and training does not depend on it."""
     LEFT_OUT = "left out, and matters"
@@ -130,17 +130,17 @@ class Row:
     fate: Fate
     flag: str
     here: str
-    """Its translation, or why it was left out."""
+    """Its translation, or the reason why it was left out."""
     line: int
-    """Its line; 0 without one."""
+    """Its line; 0 if it is not in the script."""
     file: str = ""
-    """The file of that line, where it is not the script itself."""
+    """The file of that line; empty for the script itself."""
     path: Place = ()
 
 
 @dataclass(slots=True)
 class Migration:
-    """A script as a run file."""
+    """The run file of a script, and the outcome of its flags."""
 
     script: Path = Path()
     installed: Installed = field(default_factory=Installed)
@@ -154,7 +154,7 @@ class Migration:
     """Remaining errors of `slime plan`."""
 
     def of(self, fate: Fate) -> list[Row]:
-        """The rows of a fate."""
+        """The rows with this outcome."""
         return [row for row in self.rows if row.fate is fate]
 
     @property
@@ -171,14 +171,14 @@ class Migration:
         self.note(fate, given.typed, here, given.line, given.file)
 
     def get(self, *path: str) -> Json:
-        """The value at a place; None without one."""
+        """The value of a key; None without one."""
         value: Json = self.values
         for part in path:
             value = value.get(part) if isinstance(value, dict) else None
         return value
 
     def put(self, path: Place, value: Json) -> None:
-        """Write a value at a place."""
+        """Set the value of a key."""
         table = self.values
         for part in path[:-1]:
             inner = table.get(part)
@@ -187,7 +187,7 @@ class Migration:
         table[path[-1]] = value
 
     def drop(self, path: Place) -> None:
-        """Delete the value at a place, and tables that become empty."""
+        """Delete a key, and tables that become empty."""
         table = self.get(*path[:-1]) if path[:-1] else self.values
         if isinstance(table, dict):
             table.pop(path[-1], None)
@@ -196,7 +196,7 @@ class Migration:
 
 
 def leaves(table: dict[str, Json], path: Place = ()) -> list[tuple[Place, Json]]:
-    """Each setting of a table with its place."""
+    """Each setting of a table with its path."""
     found: list[tuple[Place, Json]] = []
     for key, value in table.items():
         found += leaves(value, (*path, key)) if isinstance(value, dict) and value else [((*path, key), value)]

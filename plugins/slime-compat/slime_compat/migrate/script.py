@@ -1,6 +1,6 @@
-"""Script: the training commands of a shell script, which is read statement by statement and never run.
+"""Finds the training commands of a shell script, which is read statement by statement and never run.
 
-Assignments, arrays, sourced files and conditions are followed; functions are not. An unknown text is recorded
+Assignments, arrays, sourced files and conditions are evaluated; functions are not. An unknown text is recorded
 with its line, and reported only if a flag depends on it.
 
 Example:
@@ -22,14 +22,14 @@ from slime_core.errors import ConfigError
 
 PROGRAMS = ("train.py", "train_async.py")
 """The programs that slime's scripts start."""
-_BESIDE = ("variable_assignment", "file_redirect", "herestring_redirect", "comment", "(", ")", "\\", "\n")
-DEEPEST = 8
+_NO_WORDS = ("variable_assignment", "file_redirect", "herestring_redirect", "comment", "(", ")", "\\", "\n")
+MAX_DEPTH = 8
 """Maximum depth of files that source each other."""
 
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """A command that would train."""
+    """A command that starts training."""
 
     program: str
     """`train.py` or `train_async.py`."""
@@ -62,7 +62,7 @@ def read_script(path: Path, defined: Mapping[str, str]) -> Script:
         defined: variables that are set before it runs, by name.
 
     Raises:
-        ConfigError: there is no such file, or it is not a shell script.
+        ConfigError: the file cannot be read, or is not a shell script.
     """
     script = Script(path)
     _Reader(script, dict(defined), frozenset(defined)).run_file(path, "")
@@ -70,7 +70,7 @@ def read_script(path: Path, defined: Mapping[str, str]) -> Script:
 
 
 class _Reader:
-    """Goes through statements and keeps the variables."""
+    """Evaluates statements in order and keeps the variables."""
 
     def __init__(self, script: Script, variables: dict[str, Value], fixed: frozenset[str]) -> None:
         self.script, self.variables, self._fixed = script, variables, fixed
@@ -82,7 +82,7 @@ class _Reader:
         except OSError as error:
             raise ConfigError(f"cannot read the script {path}: {error.strerror}") from None
         if b"\0" in source:
-            raise ConfigError(f"{path} is not a shell script: it holds bytes that no text has")
+            raise ConfigError(f"{path} is not a shell script: it contains null bytes. Give slime's launch script")
         tree = Parser(Language(tree_sitter_bash.language())).parse(source)
         self._all(tree.root_node.children, Scope(self.variables, source, path, name))
 
@@ -105,7 +105,7 @@ class _Reader:
             case "for_statement" | "c_style_for_statement" | "while_statement" | "until_statement":
                 self._loop(node, scope)
             case "function_definition":
-                self.script.notes.append(scope.unknown(node, "functions are not followed: write their commands out"))
+                self.script.notes.append(scope.unknown(node, "shell functions are not read: inline their commands"))
             case "list":
                 self._list(node, scope)
             case "heredoc_redirect" | "comment" | "file_redirect" | "negated_command" | "test_command":
@@ -114,7 +114,7 @@ class _Reader:
                 self._all(node.named_children, scope)
 
     def _list(self, node: Node, scope: Scope) -> None:
-        """`a && b`, `a || b`: the second is read if the first's status requires it or is unknown."""
+        """`a && b`, `a || b`: reads the second command if the first command's status requires it or is unknown."""
         first, second = node.named_children[0], node.named_children[-1]
         self._one(first, scope)
         outcome = holds(first, scope)
@@ -135,7 +135,7 @@ class _Reader:
         if given is None:
             value = ""
         elif given.type == "array":
-            value = tuple(all_words([child for child in given.children if child.type not in _BESIDE], scope))
+            value = tuple(all_words([child for child in given.children if child.type not in _NO_WORDS], scope))
         else:
             value = text_of(given, scope)
         if any(child.type == "+=" for child in node.children):
@@ -150,7 +150,7 @@ class _Reader:
             word = Word(text_of(node.named_children[-1], scope), line_of(node), scope.name)
             self._set(name, (*array[: int(at)], word, *array[int(at) + 1 :]))
         else:
-            self._set(name, scope.unknown(node, f"an entry of {name} is set by its number"))
+            self._set(name, scope.unknown(node, f"an entry of {name} is set by an unsupported index"))
 
     def _set(self, name: str, value: Value) -> None:
         if name not in self._fixed or not isinstance(value, Unknown):
@@ -158,12 +158,12 @@ class _Reader:
 
     def _command(self, node: Node, scope: Scope) -> None:
         self._all((child for child in node.children if child.type == "variable_assignment"), scope)
-        given = tuple(all_words([child for child in node.children if child.type not in _BESIDE], scope))
+        given = tuple(all_words([child for child in node.children if child.type not in _NO_WORDS], scope))
         name = given[0].text if given else ""
         if self._trains(given, node):
             return
         if isinstance(name, str) and name.startswith("--") and self.script.trainings:
-            self.script.notes.append(scope.unknown(node, f"{name} is a command of its own: is a \\ missing before it?"))
+            self.script.notes.append(scope.unknown(node, f"{name} is a separate command: is a \\ missing before it?"))
         match name:
             case "source" | ".":
                 self._source(given[1:], node, scope)
@@ -172,11 +172,11 @@ class _Reader:
                 for variable in [each for each in self.variables if each in scope.raw(node)]:
                     self._set(variable, scope.unknown(node, "eval may set it"))
             case "printf" if len(given) > 2 and given[1].text == "-v":
-                self._set(str(given[2].text), scope.unknown(node, "printf makes it"))
+                self._set(str(given[2].text), scope.unknown(node, "printf sets it"))
             case "read" | "mapfile" | "readarray":
-                for each in given[1:]:
-                    if isinstance(each.text, str) and each.text.isidentifier():
-                        self._set(each.text, scope.unknown(node, f"{name} reads it"))
+                for word in given[1:]:
+                    if isinstance(word.text, str) and word.text.isidentifier():
+                        self._set(word.text, scope.unknown(node, f"{name} sets it"))
 
     def _trains(self, given: tuple[Word, ...], node: Node) -> bool:
         for at, each in enumerate(given):
@@ -191,11 +191,11 @@ class _Reader:
     def _source(self, given: tuple[Word, ...], node: Node, scope: Scope) -> None:
         text = given[0].text if given else ""
         if isinstance(text, Unknown):
-            self.script.notes.append(scope.unknown(node, f"what it sources cannot be told: {text.told}"))
+            self.script.notes.append(scope.unknown(node, f"the path of the sourced file is unknown: {text.message}"))
             return
         path = Path(text) if Path(text).is_absolute() else scope.path.parent / text
         self.script.sourced.append(path)
-        if path.is_file() and self._depth < DEEPEST:
+        if path.is_file() and self._depth < MAX_DEPTH:
             self._depth += 1
             self.run_file(path, path.name)
             self._depth -= 1
@@ -235,7 +235,7 @@ class _Reader:
         for name in {name for each in left for name in each}:
             values = [each.get(name) for each in left]
             if any(value != values[0] for value in values):
-                why = scope.unknown(node, "it depends on a condition that only running it would tell")
+                why = scope.unknown(node, "it depends on a condition that is known only when the script runs")
                 self._set(name, next((value for value in values if isinstance(value, Unknown)), why))
             elif values[0] is not None:
                 self.variables[name] = values[0]
@@ -255,7 +255,7 @@ class _Reader:
         self._restore(before)
         self._loops -= 1
         for name in names:
-            self._set(name, scope.unknown(node, "a loop makes it"))
+            self._set(name, scope.unknown(node, "a loop sets it"))
 
 
 def _is_set(node: Node) -> bool:

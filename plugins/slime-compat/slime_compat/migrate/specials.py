@@ -1,4 +1,4 @@
-"""Flags that depend on another flag or a file: one function each, which writes the translation."""
+"""Flags that depend on another flag or a file: one function translates each."""
 
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -18,9 +18,9 @@ EVAL_KEYS = {
 """Keys of slime's evaluation sets that keep their names here."""
 
 
-def _put(migration: Migration, given: Given, path: tuple[str, ...], value: Json, fate: Fate, said: str = "") -> None:
+def _put(migration: Migration, given: Given, path: tuple[str, ...], value: Json, fate: Fate, text: str = "") -> None:
     migration.put(path, value)
-    migration.rows.append(Row(fate, given.typed, said or f"{'.'.join(path)} = {value!r}", given.line, given.file, path))
+    migration.rows.append(Row(fate, given.typed, text or f"{'.'.join(path)} = {value!r}", given.line, given.file, path))
 
 
 def _text(others: Others, name: str) -> str:
@@ -28,7 +28,7 @@ def _text(others: Others, name: str) -> str:
 
 
 def _near(given: Given, migration: Migration) -> Path:
-    """The file that a flag names: the path itself, or below one of the script's parent folders."""
+    """The file that a flag names: relative to the working directory, or to a parent folder of the script."""
     path = Path(str(given.values[0]))
     folders = (Path(), *migration.script.absolute().parents)
     return next((folder / path for folder in folders if (folder / path).is_file()), path)
@@ -38,48 +38,50 @@ def expert_tensor_parallel_size(given: Given, others: Others, migration: Migrati
     """A trainer setting for expert-parallel models; defaults to the tensor-parallel size."""
     size, tensor = str(given.values[0]), _text(others, "tensor_model_parallel_size") or "1"
     if not size.isdecimal():
-        migration.note_flag(Fate.LEFT_OUT, given, "it takes a whole number")
+        migration.note_flag(Fate.LEFT_OUT, given, "expected a whole number")
     elif size == tensor:
-        migration.note_flag(Fate.NEEDLESS, given, "it is so anyway")
+        migration.note_flag(Fate.NEEDLESS, given, "this is the default")
     elif (_text(others, "expert_model_parallel_size") or "1") == "1":
-        migration.note_flag(Fate.NEEDLESS, given, "no experts are dealt out")
+        migration.note_flag(Fate.NEEDLESS, given, "experts are not distributed over ranks")
     else:
         _put(migration, given, ("trainer", "megatron", "expert_tensor_parallel_size"), int(size), Fate.CARRIED)
 
 
 def finetunes(others: Others) -> bool:
-    """Whether the script finetunes on given responses."""
+    """Whether the script is supervised finetuning."""
     return _text(others, "loss_type") == "sft_loss"
 
 
 def global_batch_size(given: Given, others: Others, migration: Migration) -> None:
     """`num_steps_per_rollout`, if it divides the samples of a rollout."""
-    batch, each = _text(others, "rollout_batch_size"), _text(others, "n_samples_per_prompt") or "1"
+    batch, per_prompt = _text(others, "rollout_batch_size"), _text(others, "n_samples_per_prompt") or "1"
     size = str(given.values[0]) if given.values else ""
-    if not all(text.isdecimal() and int(text) for text in (batch, each, size)):
-        why = "rollout_batch_size, n_samples_per_prompt and this say num_steps_per_rollout, and one is not a number"
+    if not all(text.isdecimal() and int(text) for text in (batch, per_prompt, size)):
+        why = (
+            "num_steps_per_rollout follows from rollout_batch_size, n_samples_per_prompt and this; one is not a number"
+        )
         migration.note_flag(Fate.LEFT_OUT, given, why)
         return
-    samples = int(batch) * int(each)
+    samples = int(batch) * int(per_prompt)
     steps, rest = divmod(samples, int(size))
     if rest or not steps:
-        why = f"a rollout has {batch} * {each} = {samples} samples, which {size} do not divide: num_steps_per_rollout"
+        why = f"a rollout has {batch} * {per_prompt} = {samples} samples, not a multiple of {size}; change one of them"
         migration.note_flag(Fate.LEFT_OUT, given, why)
     elif "num_steps_per_rollout" in others and _text(others, "num_steps_per_rollout") != str(steps):
-        why = f"num_steps_per_rollout would be {steps}, and is {_text(others, 'num_steps_per_rollout')}"
+        why = f"it means num_steps_per_rollout = {steps}, but that is {_text(others, 'num_steps_per_rollout')}"
         migration.note_flag(Fate.LEFT_OUT, given, why)
     else:
-        said = f"num_steps_per_rollout = {steps}, of {samples} samples"
-        _put(migration, given, ("num_steps_per_rollout",), steps, Fate.MAPPED, said)
+        text = f"num_steps_per_rollout = {steps}, for {samples} samples"
+        _put(migration, given, ("num_steps_per_rollout",), steps, Fate.MAPPED, text)
 
 
 def eval_prompt_data(given: Given, others: Others, migration: Migration) -> None:
     """Pairs of a name and a path."""
-    texts = [str(each) for each in given.values]
-    if len(texts) == 1:  # slime's name for one set
+    texts = [str(value) for value in given.values]
+    if len(texts) == 1:  # slime's name of a single set
         texts = ["aime", texts[0]]
     if len(texts) % 2:
-        migration.note_flag(Fate.LEFT_OUT, given, "it takes pairs of a name and a path")
+        migration.note_flag(Fate.LEFT_OUT, given, "expected pairs of a name and a path")
         return
     sets: Json = dict(zip(texts[::2], texts[1::2], strict=True))
     _put(migration, given, ("eval_prompt_data",), sets, Fate.CARRIED)
@@ -92,16 +94,16 @@ def eval_config(given: Given, others: Others, migration: Migration) -> None:
         table = cast("dict[str, Json]", read_yaml(file)["eval"])
         sets, why = dict(_sets(table)), [text for _, text in _unread(table)]
     except (OSError, RecursionError, KeyError, TypeError, ValueError, AttributeError) as error:
-        why_not = (
+        problem = (
             f"the file cannot be read here ({type(error).__name__}: {error}): write tables [eval_prompt_data.NAME]"
         )
-        migration.note_flag(Fate.LEFT_OUT, given, why_not)
+        migration.note_flag(Fate.LEFT_OUT, given, problem)
         return
     migration.put(("eval_prompt_data",), cast(Json, sets))
-    said = f"[eval_prompt_data.NAME] of {', '.join(sets)}"
-    migration.rows.append(Row(Fate.MAPPED, given.typed, said, given.line, given.file, ("eval_prompt_data",)))
-    for text in why:
-        migration.note_flag(Fate.LEFT_OUT, given, text)
+    text = f"[eval_prompt_data.NAME] for {', '.join(sets)}"
+    migration.rows.append(Row(Fate.MAPPED, given.typed, text, given.line, given.file, ("eval_prompt_data",)))
+    for reason in why:
+        migration.note_flag(Fate.LEFT_OUT, given, reason)
 
 
 def _sets(table: dict[str, Json]) -> Iterator[tuple[str, Json]]:
@@ -133,7 +135,7 @@ def _datasets(table: dict[str, Json]) -> Iterator[tuple[str, dict[str, Json]]]:
 
 
 def eval_tool_key(given: Given, others: Others, migration: Migration) -> None:
-    """The same for every evaluation set."""
+    """Written to every evaluation set."""
     sets = migration.get("eval_prompt_data")
     if not isinstance(sets, dict):
         migration.note_flag(Fate.NEEDLESS, given, "there is no evaluation set")
@@ -144,33 +146,33 @@ def eval_tool_key(given: Given, others: Others, migration: Migration) -> None:
 
 
 def ref_load(given: Given, others: Others, migration: Migration) -> None:
-    """Keep a directory in HF format; a Megatron checkpoint is the same model as `hf_checkpoint`."""
+    """Kept for a directory in HF format; a Megatron checkpoint is the same model as `hf_checkpoint`."""
     path = str(given.values[0]) if given.values else ""
-    wants = "use_kl_loss" in others or _text(others, "kl_coef").strip("0.") != ""
+    uses_reference = "use_kl_loss" in others or _text(others, "kl_coef").strip("0.") != ""
     if "torch_dist" in path or path.rstrip("/") == _text(others, "hf_checkpoint").rstrip("/"):
-        why = "the reference, and the weights to begin with, are hf_checkpoint, which this was converted from"
+        why = "reference and initial weights are hf_checkpoint, from which this checkpoint was converted"
         migration.note_flag(Fate.NEEDLESS, given, why)
-    elif wants:
-        said = f"ref_load = {path!r}, which must be in HF format"
-        _put(migration, given, ("ref_load",), path, Fate.CARRIED, said)
+    elif uses_reference:
+        text = f"ref_load = {path!r}, which must be in HF format"
+        _put(migration, given, ("ref_load",), path, Fate.CARRIED, text)
     else:
-        why = "no KL term wants a reference, and the weights to begin with are hf_checkpoint"
+        why = "no KL term needs a reference, and the initial weights are hf_checkpoint"
         migration.note_flag(Fate.LEFT_OUT, given, why)
 
 
 def load(given: Given, others: Others, migration: Migration) -> None:
-    """A run continues in its own folder."""
+    """Not needed to continue a run in its own folder."""
     path, own = (text.rstrip("/") for text in (str(given.values[0]) if given.values else "", _text(others, "save")))
     if not own or path == own or "torch_dist" in path or path == _text(others, "hf_checkpoint").rstrip("/"):
-        why = "a run continues where its folder (save) is, and begins from hf_checkpoint"
+        why = "a run starts from hf_checkpoint and resumes from its folder (save)"
         migration.note_flag(Fate.NEEDLESS, given, why)
     else:
-        why = "a run begins from hf_checkpoint: give the model directory of that checkpoint, in HF format"
+        why = "a run starts from hf_checkpoint: set it to the model directory of this checkpoint, in HF format"
         migration.note_flag(Fate.LEFT_OUT, given, why)
 
 
 def reward_key(given: Given, others: Others, migration: Migration) -> None:
-    """A key of the dict that slime's function returns; rewards of plugins return a number."""
+    """The key in the dict that a slime function returns; rewards of plugins return a number."""
     name = "group_rm" if "group_rm" in others else "rm"
     role = "group_reward" if "group_rm" in others else "reward"
     if "custom_rm_path" in others:
@@ -178,14 +180,14 @@ def reward_key(given: Given, others: Others, migration: Migration) -> None:
     elif _text(others, "rm_type") == "remote_rm":
         _put(migration, given, ("reward", "remote_rm", "reward_key"), str(given.values[0]), Fate.MAPPED)
     else:
-        migration.note_flag(Fate.NEEDLESS, given, "a reward of a plugin returns a number")
+        migration.note_flag(Fate.NEEDLESS, given, "a plugin's reward returns a number")
 
 
 def group_rm(given: Given, others: Others, migration: Migration) -> None:
-    """The same function as a group reward."""
+    """Written as a group reward with the same function."""
     path = migration.get("reward", "rm", "path")
     if path is None:
-        migration.note_flag(Fate.LEFT_OUT, given, "the rewards of plugins score samples, not groups")
+        migration.note_flag(Fate.LEFT_OUT, given, "a plugin's reward scores samples, not groups")
         return
     migration.drop(("reward",))
     migration.put(("group_reward", "use"), "group_rm")
@@ -199,13 +201,13 @@ def custom_config(given: Given, others: Others, migration: Migration) -> None:
         file = _near(given, migration)
         table = read_yaml(file)
     except (OSError, RecursionError, ValueError) as error:
-        why = f"the file cannot be read here ({error}): what a function reads from args is [ROLE.NAME.args]"
+        why = f"the file cannot be read here ({error}): write a function's args into [ROLE.NAME.args]"
         migration.note_flag(Fate.LEFT_OUT, given, why)
         return
     functions = [(role, name) for role, name in _FUNCTIONS if migration.get(role, "use") == name]
     if not functions:
         keys = ", ".join(table) or "nothing"
-        why = f"no function that slime calls is there to read it; it says {keys}: write settings of the choices"
+        why = f"the script uses no custom function that reads it; write its values ({keys}) as settings of the choices"
         migration.note_flag(Fate.LEFT_OUT, given, why)
     for role, name in functions:
         _put(migration, given, (role, name, "args"), table, Fate.MAPPED)
@@ -227,7 +229,7 @@ def external_engines(given: Given, others: Others, migration: Migration) -> None
 def debug_train_only(given: Given, others: Others, migration: Migration) -> None:
     """Not needed for finetuning, which generates nothing."""
     if finetunes(others):
-        migration.note_flag(Fate.NEEDLESS, given, "a finetuning starts no engine")
+        migration.note_flag(Fate.NEEDLESS, given, "finetuning starts no engine")
     else:
         _put(migration, given, ("debug_train_only",), True, Fate.CARRIED)
 

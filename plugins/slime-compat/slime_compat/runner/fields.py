@@ -19,77 +19,84 @@ from slime_core.sample import Json
 Positive = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(gt=0.0, le=1.0)]
 HEAD = re.compile(r"auto|[^\s/]+:\d+")
-PLACE = {"--save": "run_dir and exp_id say where the run is", "--num-rollout": "train(num_rollout=…) says how many"}
-"""Flags that must be given as fields, because train() and status() use them to find the run."""
+FORBIDDEN_FLAGS = {
+    "--save": "run_dir and exp_id set the run folder",
+    "--num-rollout": "train(num_rollout=…) sets the number",
+}
+"""Flags that are not allowed in extra_flags, with the setting to use instead."""
 
 
 class RunnerFields(Settings):
     """Settings of a SlimeRunner's run."""
 
     exp_id: str = Field(
-        pattern=r"^\w[\w.-]*(/\w[\w.-]*)*$", description="Name of the run, and of its folder in run_dir."
+        pattern=r"^\w[\w.-]*(/\w[\w.-]*)*$", description="Name of the run and of its folder in run_dir."
     )
     model_dir: Path = Field(description="Model directory in HF format.")
-    data_path: Path = Field(description="Prompts, .jsonl or .parquet.")
+    data_path: Path = Field(description="File of prompts, .jsonl or .parquet.")
     model_type: str | None = Field(
-        None, description="Name of the model in slime's scripts/models, compared with model_dir; optional."
+        None, description="slime's name of the model, in scripts/models. Checked against model_dir if set."
     )
-    run_dir: Path = Field(Path("runs"), description="Folder of the run folder, the run file and the log.")
+    run_dir: Path = Field(Path("runs"), description="Folder for the run folder, the run file and the log.")
 
-    num_gpus: int = Field(8, ge=0, description="GPUs of each machine; 0: the local parts, on the CPU.")
-    tp_size: Positive = Field(2, description="Ranks that share a layer (Megatron).")
-    rollout_gpus_per_engine: Positive = Field(2, description="GPUs of one SGLang server.")
-    colocate: bool = Field(True, description="Ranks and servers are on the same GPUs; else each has its own.")
+    num_gpus: int = Field(8, ge=0, description="GPUs per machine; 0: train on the CPU with the local plugins.")
+    tp_size: Positive = Field(2, description="Tensor-parallel size of Megatron.")
+    rollout_gpus_per_engine: Positive = Field(2, description="GPUs per SGLang server.")
+    colocate: bool = Field(True, description="Whether training and inference share the GPUs.")
     cuda_home: Path | None = Field(None, description="CUDA's folder, for CUDA_HOME, PATH and LD_LIBRARY_PATH.")
     ray_address: str | None = Field(None, description="HOST:PORT of the head of this machine's Ray cluster, or auto.")
-    slime_dir: str = Field("~/slime", description="The toolkit's; nothing of slime is read.")
-    megatron_dir: str = Field("~/Megatron-LM", description="The toolkit's; megatron-core is installed as a package.")
+    slime_dir: str = Field("~/slime", description="Ignored: slime itself is not used.")
+    megatron_dir: str = Field("~/Megatron-LM", description="Ignored: megatron-core is installed as a package.")
 
-    agent_runtime_arn: str | None = Field(None, description="The runtime of the agent, in Amazon Bedrock AgentCore.")
-    s3_bucket: str | None = Field(None, description="Bucket that its results are written to.")
+    agent_runtime_arn: str | None = Field(None, description="ARN of the agent's runtime in Amazon Bedrock AgentCore.")
+    s3_bucket: str | None = Field(None, description="Name of the S3 bucket for the agent's results.")
     model_id: str = Field("default", min_length=1, description="Model name that the agent receives.")
-    acr_timeout: float = Field(900, gt=0, description="Seconds in which a session of the agent must end.")
-    acr_tps_limit: float = Field(25, gt=0, description="Invocations a second.")
-    max_concurrent: Positive = Field(100, description="Sessions at once.")
-    max_pool_connections: Positive = Field(100, description="Connections to AWS.")
-    gateway_port: int = Field(9090, ge=0, le=65535, description="Port of the gateway; 0: a free one.")
+    acr_timeout: float = Field(900, gt=0, description="Timeout of an agent session, in seconds.")
+    acr_tps_limit: float = Field(25, gt=0, description="Maximum invocations per second.")
+    max_concurrent: Positive = Field(100, description="Maximum concurrent sessions.")
+    max_pool_connections: Positive = Field(100, description="Maximum connections to AWS.")
+    gateway_port: int = Field(9090, ge=0, le=65535, description="Port of the gateway; 0: any free port.")
     gateway_host: str = Field("127.0.0.1", description='Address of the gateway; "0.0.0.0" for a runtime in AWS.')
-    gateway_public_url: str | None = Field(None, description="URL of the gateway for the runtime.")
-    acr_endpoint_url: str | None = Field(None, description="URL of the runtime's API, if not in AWS.")
-    s3_endpoint_url: str | None = Field(None, description="URL of S3, if not in AWS.")
-    reward_postprocessing: Literal["grpo", "identity"] = Field("grpo", description="How rewards become advantages.")
-    sglang_tool_call_parser: str = Field("qwen", description="Parser of tool calls; qwen: by the chat template.")
-    sglang_reasoning_parser: str | None = Field(None, description="The toolkit's; the same parser reads reasoning.")
-    sglang_data_parallel_size: Positive = Field(1, description="Replicas of attention in a server, SGLang's dp_size.")
-    cumulative_token_mode: bool = Field(False, description="The toolkit's; turns go on from the engine's own tokens.")
-    renderer_family: str = Field("auto", description="The toolkit's; the model's own chat template renders.")
-    gateway_log_level: str = Field("warning", description="The toolkit's; the run's log has all.")
+    gateway_public_url: str | None = Field(None, description="URL by which the runtime reaches the gateway.")
+    acr_endpoint_url: str | None = Field(None, description="URL of the runtime's API; default: AWS.")
+    s3_endpoint_url: str | None = Field(None, description="URL of S3; default: AWS.")
+    reward_postprocessing: Literal["grpo", "identity"] = Field(
+        "grpo", description="How rewards become advantages: normalized by group (grpo) or unchanged (identity)."
+    )
+    sglang_tool_call_parser: str = Field("qwen", description="Parser of tool calls; qwen: chosen by the chat template.")
+    sglang_reasoning_parser: str | None = Field(None, description="Ignored: the tool-call parser also reads reasoning.")
+    sglang_data_parallel_size: Positive = Field(1, description="Data-parallel size of attention, SGLang's dp_size.")
+    cumulative_token_mode: bool = Field(False, description="Ignored: each turn continues the engine's tokens.")
+    renderer_family: str = Field("auto", description="Ignored: the model's chat template renders prompts.")
+    gateway_log_level: str = Field("warning", description="Ignored: the run's log has all messages.")
 
-    reward: str | None = Field(None, description="Reward of a plugin, by name, where no agent scores.")
+    reward: str | None = Field(
+        None, description="Name of a plugin's reward; with an agent, default: the agent's score."
+    )
     input_key: str = Field("prompt", description="Column of the prompt.")
     label_key: str | None = Field(None, description="Column of the gold answer.")
     apply_chat_template: bool = Field(False, description="Render prompts through the model's chat template.")
-    rollout_batch_size: Positive = Field(32, description="Prompts of a rollout.")
-    n_samples_per_prompt: Positive = Field(8, description="Samples of a prompt.")
-    rollout_max_response_len: Positive = Field(1024, description="Tokens of a response.")
+    rollout_batch_size: Positive = Field(32, description="Prompts per rollout.")
+    n_samples_per_prompt: Positive = Field(8, description="Samples per prompt.")
+    rollout_max_response_len: Positive = Field(1024, description="Maximum tokens of a response.")
     rollout_temperature: float = Field(1.0, gt=0, le=10, description="Sampling temperature.")
     lr: float = Field(1e-6, gt=0, le=1, description="Learning rate.")
-    eps_clip: float = Field(0.2, ge=0, description="How far a ratio may fall below 1.")
-    eps_clip_high: float = Field(0.28, ge=0, description="How far it may rise above 1.")
-    kl_loss_coef: float = Field(0.0, ge=0, description="Weight of the KL to the first model; 0: no reference is held.")
-    weight_decay: float = Field(0.1, ge=0, description="Weight decay.")
-    adam_beta2: float = Field(0.98, ge=0, lt=1, description="Decay of the second moment.")
-    sglang_mem_fraction_static: Share = Field(0.7, description="Share of a GPU's memory that a server takes.")
-    sglang_context_length: Positive | None = Field(None, description="Longest text of a server, in tokens.")
-    max_tokens_per_gpu: Positive = Field(9216, description="Tokens of a micro-batch, on each GPU.")
+    eps_clip: float = Field(0.2, ge=0, description="How far a token's ratio may fall below 1.")
+    eps_clip_high: float = Field(0.28, ge=0, description="How far a token's ratio may rise above 1.")
+    kl_loss_coef: float = Field(0.0, ge=0, description="Weight of the KL loss to the initial model; 0: no reference.")
+    weight_decay: float = Field(0.1, ge=0, description="Weight decay of AdamW.")
+    adam_beta2: float = Field(0.98, ge=0, lt=1, description="Decay of AdamW's second moment.")
+    sglang_mem_fraction_static: Share = Field(0.7, description="Fraction of GPU memory for a server.")
+    sglang_context_length: Positive | None = Field(None, description="Maximum context length of a server, in tokens.")
+    max_tokens_per_gpu: Positive = Field(9216, description="Maximum tokens of a micro-batch per GPU.")
 
-    eval_prompt_data: dict[str, Path] = Field({}, description="Evaluation sets by name.")
+    eval_prompt_data: dict[str, Path] = Field({}, description="Evaluation sets: files by name.")
     eval_interval: Positive | None = Field(None, description="Rollouts between two evaluations.")
     save_interval: Positive | None = Field(None, description="Rollouts between two checkpoints.")
 
-    wandb_project: str | None = Field(None, description="Project of Weights & Biases; WANDB_API_KEY has the key.")
-    wandb_group: str | None = Field(None, description="Group of the run in it.")
-    extra_flags: list[str] = Field([], description="Flags of slime train, after all others, so that they win.")
+    wandb_project: str | None = Field(None, description="Project of Weights & Biases; set WANDB_API_KEY, too.")
+    wandb_group: str | None = Field(None, description="Group of the run in wandb_project.")
+    extra_flags: list[str] = Field([], description="Further flags of slime train; they override all fields.")
 
     if not TYPE_CHECKING:  # type checkers use pydantic's signature
 
@@ -97,45 +104,47 @@ class RunnerFields(Settings):
             """Check the fields.
 
             Raises:
-                ConfigError: one is missing, unknown, of another type or out of its range; all of them in one message.
+                ConfigError: lists all fields that are missing, unknown, of the wrong type or out of range.
             """
             try:
                 super().__init__(**values)
             except ValidationError as error:
-                raise ConfigError("SlimeRunner: " + "; ".join(_told(error, type(self)))) from None
+                raise ConfigError("SlimeRunner: " + "; ".join(_messages(error, type(self)))) from None
 
     @field_validator("s3_bucket")
     @classmethod
     def _not_a_url(cls, bucket: str | None) -> str | None:
         if bucket is not None and "/" in bucket:
-            raise ValueError("give the name of the bucket alone")
+            raise ValueError("give only the bucket's name")
         return bucket
 
     @field_validator("ray_address")
     @classmethod
     def _check_address(cls, address: str | None) -> str | None:
         if address is not None and not HEAD.fullmatch(address):
-            raise ValueError("expected HOST:PORT of a head, as head:6379, or auto; `ray job submit` runs a job")
+            raise ValueError(
+                "expected HOST:PORT of a head, such as head:6379, or auto; to submit a job, use `ray job submit`"
+            )
         return address
 
     @field_validator("extra_flags")
     @classmethod
-    def _leave_places(cls, flags: list[str]) -> list[str]:
+    def _check_flags(cls, flags: list[str]) -> list[str]:
         for flag in flags:
-            if (name := flag.partition("=")[0]) in PLACE:
-                raise ValueError(f"{name} is not for extra_flags: {PLACE[name]}")
+            if (name := flag.partition("=")[0]) in FORBIDDEN_FLAGS:
+                raise ValueError(f"{name} cannot be in extra_flags: {FORBIDDEN_FLAGS[name]}")
         return flags
 
     @model_validator(mode="after")
     def _fit_each_other(self) -> Self:
         if (self.agent_runtime_arn is None) != (self.s3_bucket is None):
-            raise ValueError("an agent of AgentCore has both: give agent_runtime_arn and s3_bucket, or neither")
+            raise ValueError("an agent needs both settings: give agent_runtime_arn and s3_bucket, or neither")
         if self.wandb_group is not None and self.wandb_project is None:
-            raise ValueError("wandb_group is a group of a project: give wandb_project, too")
+            raise ValueError("wandb_group needs wandb_project: give both, or neither")
         return self
 
     def as_written(self) -> Mapping[str, Json]:
-        """The fields for a file: values from the environment stay `$env:NAME`, paths are texts."""
+        """The fields for a file: values from the environment stay `$env:NAME`, paths become strings."""
         return {str(name): _plain(value) for name, value in self.__repr_args__()}
 
 
@@ -150,20 +159,20 @@ def _plain(value: object) -> Json:
     return cast("Json", value)
 
 
-def _told(error: ValidationError, model: type[Settings]) -> list[str]:
-    said = []
+def _messages(error: ValidationError, model: type[Settings]) -> list[str]:
+    messages = []
     for item in error.errors(include_url=False):
         name = ".".join(map(str, item["loc"]))
         if item["type"] == "extra_forbidden":
-            said.append(f"there is no {name!r}.{did_you_mean(name, model.model_fields)}".rstrip("."))
+            messages.append(f"there is no field {name!r}.{did_you_mean(name, model.model_fields)}".rstrip("."))
         elif item["type"] == "missing":
-            said.append(f"{name} is required")
+            messages.append(f"{name} is required")
         elif not name:
-            said.append(str(item["msg"]).removeprefix("Value error, "))
+            messages.append(str(item["msg"]).removeprefix("Value error, "))
         else:
-            message = item["msg"].removeprefix("Value error, ")
-            said.append(f"{name} = {item['input']!r}: {message[0].lower()}{message[1:]}")
-    return said
+            text = item["msg"].removeprefix("Value error, ")
+            messages.append(f"{name} = {item['input']!r}: {text[0].lower()}{text[1:]}")
+    return messages
 
 
 SAME = [
@@ -171,23 +180,23 @@ SAME = [
     "eps_clip", "eps_clip_high", "lr", "weight_decay", "adam_beta2",
 ]  # fmt: skip
 """Fields with a key of the same name."""
-UNREAD = {
-    "slime_dir": "nothing of slime is read",
+IGNORED_FIELDS = {
+    "slime_dir": "slime itself is not used",
     "megatron_dir": "megatron-core is installed as a package",
-    "sglang_reasoning_parser": "what reads calls of tools reads reasoning, too",
-    "cumulative_token_mode": "turns always go on from the tokens that the engine saw",
-    "renderer_family": "the model's own chat template renders",
-    "gateway_log_level": "the run's log has all",
+    "sglang_reasoning_parser": "the tool-call parser also reads reasoning",
+    "cumulative_token_mode": "each turn continues the engine's tokens",
+    "renderer_family": "the model's chat template renders prompts",
+    "gateway_log_level": "the run's log has all messages",
 }
-"""Fields of the toolkit that have no effect here, and why."""
+"""Fields of the toolkit that have no effect here, with the reason."""
 
 
 def run_file_keys(fields: RunnerFields, num_rollout: int) -> dict[str, Json]:
-    """The run file.
+    """The keys of the run file.
 
     Args:
-        fields: of the runner.
-        num_rollout: rollouts of the run in all.
+        fields: the runner's fields.
+        num_rollout: total number of rollouts of the run.
     """
     keys: dict[str, Json] = {
         "hf_checkpoint": str(fields.model_dir),
@@ -262,7 +271,7 @@ def _on_gpus(fields: RunnerFields) -> dict[str, Json]:
         "rollout_num_gpus": fields.num_gpus,
         "rollout_num_gpus_per_engine": fields.rollout_gpus_per_engine,
         "colocate": fields.colocate,
-        # Megatron cannot release its memory: both share the GPUs, split by sglang_mem_fraction_static.
+        # Megatron cannot release its memory, so both share the GPUs, split by sglang_mem_fraction_static.
         **({"offload_train": False} if fields.colocate else {}),
         "trainer": {"use": "megatron", "megatron": trainer},
         "engine": {"use": "sglang", "sglang": {"server": server}},

@@ -1,9 +1,9 @@
-"""The process of a run, which other processes find by its note file, and the run's result.
+"""The process of a run, which other processes find by its process file, and the run's result.
 
 Example:
 
-    run_logged(command, environment, log, note)        # to its end
-    read_note(note).stop()                             # from another process, meanwhile
+    run_logged(command, environment, log, state)       # returns when the run has ended
+    read_process(state).stop()                         # from another process, during the run
     read_result(folder, Outcome.DONE).rewards          # {0: 0.12, 1: 0.31}
 """
 
@@ -23,39 +23,39 @@ from pathlib import Path
 
 from slime_core.telemetry import MetricsLog
 
-LOOK_S = 0.2
+POLL_S = 0.2
 """Seconds between two reads of the log."""
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
+class ProcessState:
     """State of a run's last process."""
 
     pid: int
     born: str
-    """Its start time as the OS counts it, because the OS reuses process ids."""
+    """Its start time in the OS's units, which identifies it, because the OS reuses process ids."""
     status: int | None
-    """Its exit status; None if its end was not observed."""
+    """Its exit status; None while it runs, or if its end was not observed."""
     begin: int
-    """Size of the log when it began, in bytes."""
+    """Size of the log when it started, in bytes."""
 
     @property
-    def runs(self) -> bool:
-        """Whether it runs."""
-        return self.status is None and bool(self.born) and _born(self.pid) == self.born
+    def is_running(self) -> bool:
+        """Whether the process runs."""
+        return self.status is None and bool(self.born) and _start_time(self.pid) == self.born
 
     def stop(self) -> bool:
-        """Request that it finish its step, save and end, like one Ctrl-C; False if it has ended."""
-        if not self.runs:
+        """Request that the run finish its step, save and end, like one Ctrl-C; False if it has ended."""
+        if not self.is_running:
             return False
         os.kill(self.pid, signal.SIGTERM)  # a shell's background jobs ignore SIGINT
         return True
 
 
-def read_note(path: Path) -> Note | None:
-    """The last process; None without one."""
+def read_process(path: Path) -> ProcessState | None:
+    """The run's last process; None if it never started."""
     try:
-        return Note(**json.loads(path.read_text("utf-8")))
+        return ProcessState(**json.loads(path.read_text("utf-8")))
     except FileNotFoundError:
         return None
 
@@ -64,21 +64,21 @@ def run_logged(
     command: Sequence[str],
     environment: Mapping[str, str],
     log: Path,
-    note: Path,
+    state: Path,
 ) -> int:
     """Run a command to its end; its output goes to a log and to this process's output.
 
-    It runs in a separate session, so that a terminal's Ctrl-C and a notebook's interrupt, which reaches this process
-    alone, end it the same way.
+    The command runs in a separate session, so that Ctrl-C in a terminal and the interrupt of a notebook, which reaches
+    only this process, end it in the same way.
 
     Args:
         command: the command, run without a shell.
         environment: its complete environment.
         log: file to append its output to.
-        note: file by which other processes find it.
+        state: file by which other processes find it.
 
     Returns:
-        Its exit status.
+        The exit status of the command.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     with _counted_interrupts() as pressed:
@@ -92,29 +92,29 @@ def run_logged(
                 env=dict(environment),
                 start_new_session=True,
             )
-        _write(note, Note(process.pid, _born(process.pid), None, begin))
-        told = 0
-        with log.open("rb") as said:
-            said.seek(begin)
+        _write(state, ProcessState(process.pid, _start_time(process.pid), None, begin))
+        forwarded = 0
+        with log.open("rb") as reader:
+            reader.seek(begin)
             while process.poll() is None:
-                _show(said.read())
-                time.sleep(LOOK_S)
-                while told < len(pressed):
-                    told += 1
-                    _ask_to_end(process, told)
-            _show(said.read())
-        _write(note, Note(process.pid, "", process.returncode, begin))
+                _show(reader.read())
+                time.sleep(POLL_S)
+                while forwarded < len(pressed):
+                    forwarded += 1
+                    _request_stop(process, forwarded)
+            _show(reader.read())
+        _write(state, ProcessState(process.pid, "", process.returncode, begin))
     return process.returncode
 
 
-def _ask_to_end(process: "subprocess.Popen[bytes]", times: int) -> None:
-    # The first signal: finish the step, save and end. The second: end at once.
+def _request_stop(process: "subprocess.Popen[bytes]", times: int) -> None:
+    # After the first signal a run finishes its step, saves and ends; after the second it ends at once.
     process.send_signal(signal.SIGTERM if times == 1 else signal.SIGINT)
 
 
 @contextmanager
 def _counted_interrupts() -> Iterator[Sequence[int]]:
-    """Record Ctrl-C instead of raising: an exception at an arbitrary point could leave the run unwatched."""
+    """Record Ctrl-C instead of raising, because an exception could leave the run without its parent."""
     pressed: list[int] = []
     is_main = threading.current_thread() is threading.main_thread()
     if not is_main or signal.getsignal(signal.SIGINT) in (signal.SIG_IGN, None):  # None: a foreign handler
@@ -127,41 +127,41 @@ def _counted_interrupts() -> Iterator[Sequence[int]]:
         signal.signal(signal.SIGINT, before)
 
 
-def _show(said: bytes) -> None:
-    sys.stdout.write(said.decode("utf-8", "replace"))
+def _show(output: bytes) -> None:
+    sys.stdout.write(output.decode("utf-8", "replace"))
     sys.stdout.flush()
 
 
-def _write(path: Path, note: Note) -> None:
+def _write(path: Path, state: ProcessState) -> None:
     draft = path.with_name(f".{path.name}.{os.getpid()}")
-    draft.write_text(json.dumps(dataclasses.asdict(note)), "utf-8")
+    draft.write_text(json.dumps(dataclasses.asdict(state)), "utf-8")
     draft.replace(path)
 
 
-def _born(pid: int) -> str:
+def _start_time(pid: int) -> str:
     try:
         fields = Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()
     except OSError:
-        told = subprocess.run(["ps", "-o", "lstart=", "-p", str(pid)], capture_output=True, text=True, check=False)
-        return told.stdout.strip()
+        listed = subprocess.run(["ps", "-o", "lstart=", "-p", str(pid)], capture_output=True, text=True, check=False)
+        return listed.stdout.strip()
     return "" if fields[0] == "Z" else fields[19]
 
 
 class Outcome(enum.Enum):
-    """How a run stands."""
+    """State of a run."""
 
     NEW = "new"
     RUNNING = "running"
     DONE = "done"
     """All rollouts are trained."""
     STOPPED = "stopped"
-    """It was stopped; its last step is saved, and resume() continues it."""
+    """The run was stopped and saved; resume() continues it."""
     FAILED = "failed"
-    """Its process ended with an error; logs() returns it."""
+    """The process ended with an error, which is in logs()."""
 
 
 STATUS = {0: Outcome.DONE, 75: Outcome.STOPPED}
-"""How `slime train` ends; anything else is a failure."""
+"""Outcomes by exit code of `slime train`; other codes are failures."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,11 +171,11 @@ class TrainResult:
     outcome: Outcome
     folder: Path
     rewards: Mapping[int, float]
-    """Mean reward before normalisation, by rollout, from 0."""
+    """Mean reward before normalization, by rollout, from 0."""
     evaluations: Mapping[int, Mapping[str, float]]
-    """Metrics of evaluations, as `eval/NAME`, by the number of rollouts before each."""
+    """Metrics of evaluations, as `eval/NAME`, by the number of rollouts before the evaluation."""
     checkpoints: tuple[Path, ...]
-    """The kept checkpoints, oldest first; each has the model in `hf/`."""
+    """The existing checkpoints, oldest first; each has the model in `hf/`."""
     report: Path | None
     """The report, if there is one."""
 

@@ -18,8 +18,16 @@ from typing import Any, Self, cast
 from ruamel.yaml import YAML
 
 from slime_compat.models import check_model_type
-from slime_compat.runner.fields import UNREAD, RunnerFields, run_file_keys
-from slime_compat.runner.process import STATUS, Note, Outcome, TrainResult, read_note, read_result, run_logged
+from slime_compat.runner.fields import IGNORED_FIELDS, RunnerFields, run_file_keys
+from slime_compat.runner.process import (
+    STATUS,
+    Outcome,
+    ProcessState,
+    TrainResult,
+    read_process,
+    read_result,
+    run_logged,
+)
 from slime_compat.yaml_file import read_fields
 from slime_core.config import Installed, write_toml
 from slime_core.errors import ConfigError, SlimeError
@@ -32,7 +40,7 @@ BAD_INPUT = 2
 
 @dataclass(frozen=True, slots=True)
 class DryRun:
-    """What train() would do."""
+    """The run file and the command that train() would use."""
 
     run_file: str
     """The run file, as TOML; values from the environment stay `$env:NAME`."""
@@ -41,7 +49,7 @@ class DryRun:
     environment: Mapping[str, str]
     """Variables added to this process's environment."""
     notes: tuple[str, ...]
-    """Given fields that have no effect here."""
+    """Fields that are set but have no effect here."""
 
 
 class SlimeRunner(RunnerFields):
@@ -56,7 +64,7 @@ class SlimeRunner(RunnerFields):
         """
         values = read_fields(Path(path))
         if not values:
-            raise ConfigError(f"{path} is empty: it needs exp_id, model_dir and data_path, as `exp_id: first`")
+            raise ConfigError(f"{path} is empty: it needs exp_id, model_dir and data_path, such as `exp_id: first`")
         try:
             return cls(**cast("dict[str, Any]", values))
         except ConfigError as error:
@@ -70,30 +78,30 @@ class SlimeRunner(RunnerFields):
         return text.getvalue()
 
     def dry_run(self, num_rollout: int = 1) -> DryRun:
-        """What train() would do; needs no plugins or GPUs, starts nothing and reads no file.
+        """The run file and the command of train(); needs no plugins or GPUs, starts nothing and reads no file.
 
         Raises:
-            ConfigError: fields contradict each other.
+            ConfigError: `num_rollout` is invalid.
         """
         keys = self._keys(num_rollout)
-        notes = tuple(f"{name}: {why}" for name, why in UNREAD.items() if name in self.model_fields_set)
+        notes = tuple(f"{name}: {why}" for name, why in IGNORED_FIELDS.items() if name in self.model_fields_set)
         return DryRun(write_toml(keys), tuple(self._command("train")), self._environment(), notes)
 
     def train(self, num_rollout: int = 1) -> TrainResult:
-        """Train to `num_rollout` rollouts in all, continuing an existing run, and return the result.
+        """Train until the run has `num_rollout` rollouts, continuing an existing run, and return the result.
 
         Raises:
             ConfigError: the fields are invalid; nothing was started or trained.
             SlimeError: the run failed.
         """
         keys = self._keys(num_rollout)
-        self._check_reach()
+        self._check_gateway()
         if self.model_type is not None:
             check_model_type(self.model_type, self.model_dir)
         if not self.extra_flags:  # extra flags may correct the keys
             Installed().check(keys)
         self._refuse_second()
-        if not self._note.exists() and not is_run_folder(self.folder):
+        if not self._process_file.exists() and not is_run_folder(self.folder):
             refuse_occupied(f"exp_id = {self.exp_id!r}", self._file)
         self._file.parent.mkdir(parents=True, exist_ok=True)
         self._file.write_text(write_toml(keys), "utf-8")
@@ -102,18 +110,18 @@ class SlimeRunner(RunnerFields):
     def resume(self) -> TrainResult:
         """Continue a stopped run to its planned end; raises the same errors as train()."""
         if not self.folder.exists():
-            raise ConfigError(f"there is no run in {self.folder} to go on with: train(num_rollout=…) begins one")
+            raise ConfigError(f"there is no run in {self.folder} to resume; train(num_rollout=…) starts one")
         self._refuse_second()
         return self._run("resume")
 
     def status(self) -> TrainResult:
         """The run's current state; callable from any process."""
-        return read_result(self.folder, self._outcome(read_note(self._note)))
+        return read_result(self.folder, self._outcome(read_process(self._process_file)))
 
     def stop(self) -> bool:
         """Request that the current run finish its step, save and end; False if none is running."""
-        note = read_note(self._note)
-        return note is not None and note.stop()
+        process = read_process(self._process_file)
+        return process is not None and process.stop()
 
     def logs(self) -> str:
         """Output of the run's processes so far."""
@@ -126,36 +134,36 @@ class SlimeRunner(RunnerFields):
 
     @property
     def _file(self) -> Path:
-        return self._beside(".toml")
+        return self._sibling(".toml")
 
     @property
     def _log(self) -> Path:
-        return self._beside(".log")
+        return self._sibling(".log")
 
     @property
-    def _note(self) -> Path:
-        return self._beside(".process.json")
+    def _process_file(self) -> Path:
+        return self._sibling(".process.json")
 
-    def _beside(self, suffix: str) -> Path:
+    def _sibling(self, suffix: str) -> Path:
         return self.folder.with_name(self.folder.name + suffix)
 
     def _keys(self, num_rollout: int) -> dict[str, Json]:
         _check_count(num_rollout)
         return run_file_keys(self, num_rollout)
 
-    def _check_reach(self) -> None:
+    def _check_gateway(self) -> None:
         is_in_aws = self.agent_runtime_arn is not None and self.acr_endpoint_url is None
         if is_in_aws and self.gateway_public_url is None:
             raise ConfigError(
-                f'a runtime in AWS cannot reach {self.gateway_host}: give gateway_host="0.0.0.0" and '
+                f'a runtime in AWS cannot reach {self.gateway_host}: set gateway_host="0.0.0.0" and '
                 f'gateway_public_url="http://ADDRESS:{self.gateway_port or 9090}", with an address of this machine in '
-                "the runtime's network; or acr_endpoint_url, where the runtime is on this machine, too"
+                "the runtime's network. If the runtime is on this machine, set acr_endpoint_url instead"
             )
 
     def _command(self, command: str) -> list[str]:
         flags = cast("list[str]", self.as_written()["extra_flags"])
-        given = [str(self._file), *flags] if command == "train" else [str(self.folder)]
-        return [sys.executable, "-m", "slime_core", command, *given]
+        arguments = [str(self._file), *flags] if command == "train" else [str(self.folder)]
+        return [sys.executable, "-m", "slime_core", command, *arguments]
 
     def _environment(self) -> dict[str, str]:
         if self.cuda_home is None:
@@ -166,30 +174,30 @@ class SlimeRunner(RunnerFields):
         return {"CUDA_HOME": str(self.cuda_home), **paths}
 
     def _refuse_second(self) -> None:
-        note = read_note(self._note)
-        if note is not None and self._outcome(note) is Outcome.RUNNING:
-            raise ConfigError(f"{self.folder} is trained already, by process {note.pid}: stop() ends it")
+        process = read_process(self._process_file)
+        if process is not None and self._outcome(process) is Outcome.RUNNING:
+            raise ConfigError(f"process {process.pid} already trains {self.folder}; stop() ends it")
 
     def _run(self, command: str) -> TrainResult:
         begin = self._log.stat().st_size if self._log.is_file() else 0
         whole = self._command(command)
         environment = {**os.environ, **self._environment()}
-        status = run_logged(whole, environment, self._log, self._note)
-        outcome = self._outcome(read_note(self._note))
+        status = run_logged(whole, environment, self._log, self._process_file)
+        outcome = self._outcome(read_process(self._process_file))
         if outcome in STATUS.values():
             return read_result(self.folder, outcome)
         last = "\n".join(self._log.read_bytes()[begin:].decode("utf-8", "replace").splitlines()[-LAST_LINES:])
         kind = ConfigError if status == BAD_INPUT else SlimeError
-        raise kind(f"slime {whole[3]} ended with {status}; {self._log} has all that it said:\n{last}")
+        raise kind(f"slime {whole[3]} ended with exit code {status}; {self._log} has its output, which ends:\n{last}")
 
-    def _outcome(self, note: Note | None) -> Outcome:
-        if note is None:
+    def _outcome(self, process: ProcessState | None) -> Outcome:
+        if process is None:
             return Outcome.NEW
-        if note.status in STATUS:
-            return STATUS[note.status]
-        return Outcome.RUNNING if note.runs else Outcome.FAILED
+        if process.status in STATUS:
+            return STATUS[process.status]
+        return Outcome.RUNNING if process.is_running else Outcome.FAILED
 
 
 def _check_count(num_rollout: object) -> None:
     if isinstance(num_rollout, bool) or not isinstance(num_rollout, int) or num_rollout < 1:
-        raise ConfigError(f"num_rollout = {num_rollout!r}: expected a whole number, 1 or more")
+        raise ConfigError(f"num_rollout = {num_rollout!r}: expected a whole number of at least 1")

@@ -1,7 +1,7 @@
-"""slime_api: the few slime modules that functions import, so that they load without slime.
+"""slime_api: provides the slime modules that functions import, so that they load without slime.
 
-`from slime.utils.types import Sample` then means `slime_compat.slime_api.functions`. An installed slime takes
-precedence. The import of any other name fails with a list of the available ones.
+`from slime.utils.types import Sample` then imports from `slime_compat.slime_api.functions`. An installed slime takes
+precedence. The import of any other module fails with a list of the available modules.
 """
 
 import importlib
@@ -23,7 +23,7 @@ _MODULES = {
 
 
 def offer_slime() -> None:
-    """Make the modules importable as `slime.…`, unless slime is installed."""
+    """Make the modules importable as `slime.…` if slime is not installed."""
     if "slime" not in sys.modules and importlib.util.find_spec("slime") is None:
         sys.meta_path.append(_SlimeFinder())
 
@@ -41,7 +41,9 @@ class _SlimeFinder(MetaPathFinder, Loader):
         if name.startswith("slime."):
             listed = ", ".join(_MODULES)
             raise ModuleNotFoundError(
-                f"slime is not installed, and slime-compat has no {name}; it has {listed}", name=name
+                f"slime is not installed, and slime-compat has no {name}. It has {listed}. Install slime, or remove "
+                "the import",
+                name=name,
             )
         return None
 

@@ -1,4 +1,4 @@
-"""slime's data sources, for classes that extend them; the core reads the rows, by the run's settings.
+"""slime's data sources, as base classes of user code; the core reads the rows with the run's settings.
 
 Example:
 
@@ -34,7 +34,7 @@ class DataSource(abc.ABC):
 
     @abc.abstractmethod
     def get_samples(self, num_samples: int) -> Groups:
-        """That many groups of pending samples."""
+        """Return `num_samples` groups of pending samples."""
 
     @abc.abstractmethod
     def add_samples(self, samples: Groups) -> None:
@@ -60,10 +60,10 @@ class Dataset:
         """Read all prompt files, as the core's own source does.
 
         Raises:
-            DataError: one cannot be read, or has no usable row.
+            DataError: a file cannot be read, or has no usable row.
         """
         source = cast("CoreSource", setup.make("data_source", "prompts"))
-        with ThreadPoolExecutor(1) as thread:  # this one may be running an event loop
+        with ThreadPoolExecutor(1) as thread:  # the current thread may run an event loop
             groups = thread.submit(asyncio.run, source.draw(len(source))).result()
         self.origin_samples = [Sample.of(group.samples[0]) for group in groups]
         self.samples = self.origin_samples
@@ -85,7 +85,7 @@ class Dataset:
 
 
 class RolloutDataSource(DataSource):
-    """Rows of prompt_data, epoch after epoch; without prompt_data, blank samples."""
+    """Rows of prompt_data, epoch after epoch; empty samples without prompt_data."""
 
     def __init__(self, args: Arguments) -> None:
         """Read the prompts."""
@@ -97,7 +97,7 @@ class RolloutDataSource(DataSource):
         self._order()
 
     def get_samples(self, num_samples: int) -> Groups:
-        """The next prompts, each `args.n_samples_per_prompt` times; begins new epochs as needed."""
+        """The next prompts, each `args.n_samples_per_prompt` times; starts a new epoch when one ends."""
         groups: Groups = []
         for _ in range(num_samples):
             first, group = self._next(), list[Sample]()
@@ -133,7 +133,7 @@ class RolloutDataSource(DataSource):
         raise RuntimeError(f"Cannot add samples to {type(self).__name__}. This is a read-only data source.")
 
     def save(self, rollout_id: int) -> None:
-        """Write the position, as JSON instead of slime's pickle."""
+        """Write the position as JSON; slime writes a pickle."""
         path = self._state(self.args.save, rollout_id)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(self._position()), "utf-8")
@@ -154,15 +154,15 @@ class RolloutDataSource(DataSource):
         return Path(str(folder)) / "rollout" / f"global_dataset_state_dict_{rollout_id}.json"
 
     def __len__(self) -> int:
-        """Prompts of an epoch."""
+        """Number of prompts per epoch."""
         return 0 if self.dataset is None else len(self.dataset)
 
 
 class RolloutDataSourceWithBuffer(RolloutDataSource):
-    """A data source that hands out returned groups first; unlike slime's, its saved state includes them."""
+    """A data source that returns added groups first; unlike slime's, its saved state includes them."""
 
     def __init__(self, args: Arguments) -> None:
-        """Read the prompts, and find `args.buffer_filter_path`."""
+        """Read the prompts and load the function at `args.buffer_filter_path`."""
         super().__init__(args)
         self.buffer: Groups = []
         path = getattr(args, "buffer_filter_path", None)
@@ -178,7 +178,7 @@ class RolloutDataSourceWithBuffer(RolloutDataSource):
         """Take groups back.
 
         Raises:
-            ValueError: one has another number of samples than `args.n_samples_per_prompt`.
+            ValueError: a group does not have `args.n_samples_per_prompt` samples.
         """
         for group in samples:
             if len(group) != self.args.n_samples_per_prompt:
@@ -203,15 +203,15 @@ class RolloutDataSourceWithBuffer(RolloutDataSource):
     def load(self, rollout_id: int | None = None) -> None:
         """Continue from a saved position and buffer."""
         super().load(rollout_id)
-        self.buffer = [[_sample(each) for each in group] for group in self.buffer]
+        self.buffer = [[_sample(item) for item in group] for group in self.buffer]
 
 
 def pop_first(args: object, rollout_id: None, buffer: Groups, num_samples: int) -> Groups:
-    """The oldest groups."""
-    taken = buffer[:num_samples]
+    """Remove the oldest groups from the buffer and return them."""
+    oldest = buffer[:num_samples]
     del buffer[:num_samples]
-    return taken
+    return oldest
 
 
-def _sample(held: Sample | dict[str, Json]) -> Sample:
-    return held if isinstance(held, Sample) else cast(Sample, Sample.from_dict(held))
+def _sample(item: Sample | dict[str, Json]) -> Sample:
+    return item if isinstance(item, Sample) else cast(Sample, Sample.from_dict(item))

@@ -1,7 +1,7 @@
-"""Names that slime's functions import: `Sample`, a filter's output, HTTP helpers, tokenizer and default generate.
+"""Names that functions import from slime: `Sample`, a filter's output, HTTP helpers, tokenizer and default generate.
 
-A sample is the core's, with slime's nested Status and methods, and with free attributes. Only transient HTTP errors
-are retried: slime's helper retries even a 400, sixty times.
+A sample is the core's with slime's nested Status and methods; functions may set further attributes. The HTTP helpers
+retry only transient errors. slime's helper retries even a 400, sixty times.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ class DynamicFilterOutput:
     keep: bool
     reason: str | None = None
     keep_when_insufficient: bool = False
-    """Train on it anyway if the rollout has too few groups."""
+    """Whether to train on a rejected group if the rollout has too few groups."""
 
 
 _NAMES = tuple(item.name for item in fields(CoreSample))
@@ -34,7 +34,7 @@ _STATUS_OF_FINISH = {"length": Status.TRUNCATED, "abort": Status.ABORTED, "stop"
 
 
 class Sample(CoreSample):
-    """A sample with slime's methods; an attribute that slime does not have stays with this object alone."""
+    """A sample with slime's methods; further attributes exist only on this object."""
 
     Status: ClassVar[type[Status]] = Status
 
@@ -61,7 +61,7 @@ class Sample(CoreSample):
         text: str | None = None,
         update_terminal_info: bool = True,
     ) -> None:
-        """As slime's: append tokens, and take status and weight version from SGLang's `meta_info`."""
+        """Append tokens, and read status and weight version from SGLang's `meta_info`, as slime does."""
         info = meta_info or {}
         version = str(info.get("weight_version") or current_call_version())
         super().append_response_tokens(
@@ -84,13 +84,13 @@ class Sample(CoreSample):
 
 
 def current_call_version() -> str:
-    """Version of the newest engine call of the sample that is being generated; "0" outside of one."""
+    """Weight version of the newest engine call of the current generation; "0" outside of a generation."""
     call = current_call()
     return max(call.versions, key=int) if call is not None and call.versions else "0"
 
 
 def to_core(sample: CoreSample) -> CoreSample:
-    """A sample that a slime function returned, as the core's."""
+    """The core's sample for a sample that a function returned."""
     return sample.to_core() if isinstance(sample, Sample) else sample
 
 
@@ -103,7 +103,7 @@ async def post(
     """POST JSON and return the JSON answer.
 
     Raises:
-        RuntimeError: the server refuses the request (4xx), or still fails after `max_retries` retries.
+        RuntimeError: the server rejects the request (4xx), or still fails after `max_retries` retries.
     """
     return await _request("POST", url, payload, max_retries, headers)
 
@@ -112,7 +112,7 @@ async def get(url: str) -> Json:
     """GET JSON.
 
     Raises:
-        RuntimeError: the server refuses or fails.
+        RuntimeError: the server rejects the request or fails.
     """
     return await _request("GET", url, None, 0, None)
 
@@ -153,14 +153,16 @@ class TokenizerView:
         """Ids of a text.
 
         Raises:
-            ValueError: special tokens are asked for, which slime never adds.
+            ValueError: `add_special_tokens` is set.
         """
         if add_special_tokens:
-            raise ValueError("add_special_tokens = True would put tokens into the prompt that slime never adds")
+            raise ValueError(
+                "add_special_tokens = True is not supported: slime never adds special tokens. Leave it out"
+            )
         return self._tokenizer.encode(text)
 
     def decode(self, tokens: Sequence[int], skip_special_tokens: bool = True) -> str:
-        """Text of ids, special tokens left out."""
+        """Text of ids, without special tokens."""
         return self._tokenizer.decode(tokens)
 
     def apply_chat_template(
@@ -177,7 +179,7 @@ class TokenizerView:
 
 
 class GenerateState:
-    """Tokenizer, slots and sampling parameters; here it belongs to one sample's generation."""
+    """Tokenizer and semaphore of the current generation; slime has one object per process."""
 
     def __init__(self, args: object) -> None:
         """Read the current generation's values.
@@ -194,10 +196,10 @@ class GenerateState:
 
 
 async def generate(args: object, sample: Sample, sampling_params: Mapping[str, Json]) -> Sample:
-    """The default of slime: one engine call, appended to the sample.
+    """Slime's default generate function: one engine call, appended to the sample.
 
     Raises:
-        RuntimeError: there is no generation in progress.
+        RuntimeError: no generation is in progress.
     """
     call = _call()
     tokenizer = call.ctx.tokenizer
@@ -221,5 +223,7 @@ async def generate(args: object, sample: Sample, sampling_params: Mapping[str, J
 def _call() -> Call:
     call = current_call()
     if call is None:
-        raise RuntimeError("no sample is being generated: GenerateState and generate serve custom generate functions")
+        raise RuntimeError(
+            "no sample is being generated; use GenerateState and generate only in a custom generate function"
+        )
     return call
