@@ -68,7 +68,7 @@ class Servers:
         self.settings = SglangSettings.model_validate(
             {
                 "python": str(python_of(folder / "sglang", "fake_server.py", sglang=True)),
-                "router": {"python": str(python_of(folder / "router", "stand_in_router.py"))},
+                "router": {"python": str(python_of(folder / "router", "stub_router.py"))},
                 "request_timeout_s": 30.0,
             }
         )
@@ -104,7 +104,7 @@ async def hurt(folder: Path, chance: random.Random, figures: Figures) -> None:
     """Kill or stop a server, or now and then the router, again and again."""
     for fall in range(FALLS):
         await asyncio.sleep(EVERY_S)
-        program = "stand_in_router.py" if fall % 4 == 3 else "fake_server.py"
+        program = "stub_router.py" if fall % 4 == 3 else "fake_server.py"
         number = signal.SIGSTOP if fall % 3 == 2 else signal.SIGKILL
         if pids := running(program, str(folder)):
             os.kill(chance.choice(sorted(pids)), number)
@@ -153,6 +153,6 @@ def test_servers_and_the_router_are_killed_and_stopped_and_no_answer_is_lost(tmp
     assert figures.tried >= FALLS / 2
     assert (figures.lost, figures.different) == (0, 0)
     end = time.monotonic() + GONE_S
-    while left := [*running("fake_server.py", str(tmp_path)), *running("stand_in_router.py", str(tmp_path))]:
+    while left := [*running("fake_server.py", str(tmp_path)), *running("stub_router.py", str(tmp_path))]:
         assert time.monotonic() < end, f"processes {left} are left"
         time.sleep(0.1)

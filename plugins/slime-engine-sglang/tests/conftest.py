@@ -1,6 +1,6 @@
 """Without torch, tests that start a server on the CPU or compare with Hugging Face are skipped.
 
-So are the files whose tests all need a server, where none is asked for: to import transformers takes seconds.
+Without the marker `server`, files whose tests all need a server are skipped too: importing transformers takes seconds.
 """
 
 from importlib.util import find_spec

@@ -73,7 +73,7 @@ def channel_of(models: list[Path], folder: Path) -> Files:
     return Files("files", slots, folder)
 
 
-def apart(model: PreTrainedModel, prompt: tuple[int, ...], output: GenerateOutput, temperature: float) -> float:
+def max_distance(model: PreTrainedModel, prompt: tuple[int, ...], output: GenerateOutput, temperature: float) -> float:
     """The largest difference between log-probs and Hugging Face's in fp32."""
     return float(distances(model, prompt, output, temperature).max())
 

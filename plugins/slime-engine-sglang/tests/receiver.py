@@ -24,7 +24,7 @@ state: dict[str, object] = {
     "version": "default",
     "paused": False,
     "fail": "",
-    "asked": [],
+    "calls": [],
     "released": [],
 }
 weights: dict[str, torch.Tensor] = {}
@@ -85,7 +85,7 @@ def update(body: dict) -> None:
 
 def fail(path: str) -> None:
     """Make this call fail from now on, and forget earlier calls."""
-    state.update(fail=path, asked=[])
+    state.update(fail=path, calls=[])
 
 
 def session(opened: bool) -> None:
@@ -110,7 +110,7 @@ if SESSIONS:
     CALLS |= {"/begin_weight_update": lambda body: session(True), "/end_weight_update": lambda body: session(False)}
 
 
-def told() -> dict[str, object]:
+def server_state() -> dict[str, object]:
     sums = {name: hashlib.sha256(each.numpy().tobytes()).hexdigest() for name, each in sorted(weights.items())}
     return {**state, "groups": len(groups), "sums": sums}
 
@@ -118,7 +118,7 @@ def told() -> dict[str, object]:
 class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         answers = {
-            "/told": told,
+            "/state": server_state,
             "/ready": dict,
             "/server_info": lambda: {
                 "version": RELEASE,
@@ -134,7 +134,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-        state["asked"] = [*state["asked"], self.path]
+        state["calls"] = [*state["calls"], self.path]
         try:
             if state["fail"] == self.path:
                 raise Refused("this call must fail")
@@ -151,7 +151,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    def log_message(self, *told: object) -> None:
+    def log_message(self, *args: object) -> None:
         pass
 
 

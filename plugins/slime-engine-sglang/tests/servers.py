@@ -1,6 +1,6 @@
-"""The Python that has SGLang, for tests with real servers, and a Python that runs a stand-in instead.
+"""The Python that has SGLang, for tests with real servers, and a Python that runs a stub server instead.
 
-from servers import PYTHON, needs_servers, stand_in
+from servers import PYTHON, needs_servers, stub_python
 """
 
 import os
@@ -13,7 +13,7 @@ from fake_python import python_with
 from slime_engine_sglang.contract import VARIABLE
 
 ROOT = Path(__file__).resolve().parents[3]
-STAND_IN = Path(__file__).with_name("stand_in.py")
+STUB = Path(__file__).with_name("stub_server.py")
 ROUTERS_VARIABLE = "SLIME_ROUTERS_PYTHON"
 ROUTERS = Path(os.environ.get(ROUTERS_VARIABLE, ROOT / ".venv-routers/bin/python"))
 PYTHON = Path(os.environ.get(VARIABLE, ROOT / ".venv-sglang/bin/python"))
@@ -25,10 +25,10 @@ def needs_servers() -> None:
         pytest.skip(f"{PYTHON} does not exist; run `make servers`, or set {VARIABLE} to a Python with SGLang")
 
 
-def stand_in(folder: Path) -> Path:
-    """A fake Python with SGLang that runs the stand-in for any command."""
+def stub_python(folder: Path) -> Path:
+    """A fake Python with SGLang that runs the stub server for any command."""
     python = python_with(folder, "0.5.23")
-    python.write_text(f'#!/bin/sh\nexec {sys.executable} {STAND_IN} "$@"\n', "utf-8")
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} {STUB} "$@"\n', "utf-8")
     return python
 
 

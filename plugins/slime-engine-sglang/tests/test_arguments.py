@@ -31,7 +31,7 @@ from tests.tables import table
 
 ASKED = """#!/bin/sh
 # Like `python -P list_arguments.py FILE`; logs each query.
-echo asked >> "{log}"
+echo called >> "{log}"
 echo '[{{"name": "brand_new", "kind": "integer", "help": "New.", "default": 3}}]' > "$3"
 """
 
@@ -62,18 +62,18 @@ def test_other_release_is_queried_once(tmp_path: Path) -> None:
     assert list(server_model({"python": str(python)}).model_fields) == ["brand_new"]
     server_arguments.cache_clear()
     assert [each.default for each in server_arguments(python)] == [3]
-    assert log.read_text("utf-8") == "asked\n"
+    assert log.read_text("utf-8") == "called\n"
 
 
 def test_server_settings_are_on_the_command_line(tmp_path: Path) -> None:
     model = write_tiny_model(tmp_path / "model")
     python = python_with(tmp_path, "0.5.23")
     server = {"dllm_fdfo": False, "log_level": "info", "disable_overlap_schedule": False, "lora_paths": ["a", "b"]}
-    made = line(python, model, server=server)
-    assert "--no-dllm-fdfo" in made
-    assert "--disable-overlap-schedule" not in made  # this package's default
-    assert made[made.index("--log-level") + 1] == "info"
-    assert made[made.index("--lora-paths") + 1 :][:2] == ["a", "b"]
+    words = line(python, model, server=server)
+    assert "--no-dllm-fdfo" in words
+    assert "--disable-overlap-schedule" not in words  # this package's default
+    assert words[words.index("--log-level") + 1] == "info"
+    assert words[words.index("--lora-paths") + 1 :][:2] == ["a", "b"]
 
 
 @table(
@@ -87,14 +87,14 @@ def test_server_settings_are_on_the_command_line(tmp_path: Path) -> None:
     ],
 )
 def test_gpus_are_divided_as_in_sglang(tmp_path: Path, gpus: int, server: dict[str, JsonValue], split: str) -> None:
-    made = line(python_with(tmp_path, "0.5.23"), write_tiny_model(tmp_path / "model"), gpus=gpus, server=server)
-    assert made[made.index("--tp-size") + 1] == split
+    words = line(python_with(tmp_path, "0.5.23"), write_tiny_model(tmp_path / "model"), gpus=gpus, server=server)
+    assert words[words.index("--tp-size") + 1] == split
     shared = layout_of(SglangSettings(gpus=8, server={"attn_dp_size": 4}))
     assert (shared.tp_size, shared.head_shards) == (8, 2)
 
 
 @table(
-    "settings, said",
+    "settings, message",
     [
         ({}, "SGLang 0.5.23 on the CPU; samples differ from run to run"),
         ({"deterministic": True}, "on the CPU; it samples with the run's seeds, slower, and without a prefix cache"),
@@ -102,26 +102,26 @@ def test_gpus_are_divided_as_in_sglang(tmp_path: Path, gpus: int, server: dict[s
         ({"gpus": 4, "server": {"dp_size": 2}}, "on 4 GPUs, dp_size 2; samples differ"),
     ],
 )
-def test_plan_describes_servers_and_determinism(tmp_path: Path, settings: dict[str, object], said: str) -> None:
+def test_plan_describes_servers_and_determinism(tmp_path: Path, settings: dict[str, object], message: str) -> None:
     python = str(python_with(tmp_path, "0.5.23"))
-    assert re.search(said, explain(SglangSettings.model_validate({**settings, "python": python})))
+    assert re.search(message, explain(SglangSettings.model_validate({**settings, "python": python})))
 
 
 @table("gpus, offloads", [(1, True), (1, False), (0, True)])
 def test_offloading_enables_the_memory_saver(tmp_path: Path, gpus: int, offloads: bool) -> None:
     model = write_tiny_model(tmp_path / "model")
-    made = line(python_with(tmp_path, "0.5.23"), model, gpus=gpus, offloads=offloads)
-    assert ("--enable-memory-saver" in made) == bool(gpus and offloads)
+    words = line(python_with(tmp_path, "0.5.23"), model, gpus=gpus, offloads=offloads)
+    assert ("--enable-memory-saver" in words) == bool(gpus and offloads)
 
 
 def test_installed_release_is_detected(tmp_path: Path) -> None:
     assert installed_version(python_with(tmp_path / "venv", "0.5.12.post1")) == "0.5.12.post1"
-    asked = tmp_path / "python"
-    asked.write_text("#!/bin/sh\necho sglang 0.5.20\n", "utf-8")
-    asked.chmod(0o755)
-    assert installed_version(asked) == "0.5.20"
-    asked.write_text("#!/bin/sh\nexit 1\n", "utf-8")
-    assert installed_version(asked) is None
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\necho sglang 0.5.20\n", "utf-8")
+    python.chmod(0o755)
+    assert installed_version(python) == "0.5.20"
+    python.write_text("#!/bin/sh\nexit 1\n", "utf-8")
+    assert installed_version(python) is None
 
 
 def use(model: Path, engines: int = 1, sampling: SamplingParams | None = None, **config: object) -> EngineUse:
@@ -146,7 +146,7 @@ def test_releases_are_accepted_warned_about_or_refused(tmp_path: Path, version: 
 def test_unusable_server_settings_are_refused(tmp_path: Path) -> None:
     python = python_with(tmp_path / "with", "0.5.23")
     bare = python_with(tmp_path / "without", None)
-    for settings, asked, said in (
+    for settings, run_use, message in (
         (SglangSettings(python=tmp_path / "no"), use(tmp_path), "python = '.*/no' does not exist"),
         (SglangSettings(python=bare), use(tmp_path), r"SGLang is not installed in .*slime-engine-sglang\[server\]"),
         (SglangSettings(python=python, gpus=3), use(tmp_path), "4 attention heads, .* over 3 GPUs. .* 1, 2, 4"),
@@ -177,8 +177,8 @@ def test_unusable_server_settings_are_refused(tmp_path: Path) -> None:
         ),
         (SglangSettings(urls=["http://a:1"]), use(tmp_path, engines=2), "lists 1 servers, and the run has 2 engines"),
     ):
-        with pytest.raises(ConfigError, match=said):
-            check_use(settings, asked)
+        with pytest.raises(ConfigError, match=message):
+            check_use(settings, run_use)
 
 
 def test_reading_arguments_imports_no_sglang() -> None:
@@ -201,6 +201,6 @@ def test_shipped_arguments_match_the_release(tmp_path: Path) -> None:
         # SGLang's help contains sets, whose order varies.
         return [{**each, "help": sorted(each["help"])} for each in json.loads(path.read_text("utf-8"))]
 
-    told = tmp_path / "told.json"
-    subprocess.run([PYTHON, "-P", LIST_SCRIPT, told, "sglang"], check=True, capture_output=True)
-    assert listed(told) == listed(SHIPPED)
+    listed_file = tmp_path / "listed.json"
+    subprocess.run([PYTHON, "-P", LIST_SCRIPT, listed_file, "sglang"], check=True, capture_output=True)
+    assert listed(listed_file) == listed(SHIPPED)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from fake_server_engines import engine_of
-from servers import STAND_IN
+from servers import STUB
 
 from slime_core.errors import ConfigError, WorkerError
 from slime_core.processes import free_port
@@ -25,7 +25,7 @@ from slime_testing import write_tiny_model
 from tests.tables import table
 
 
-class SaysYes(BaseHTTPRequestHandler):
+class WebPages(BaseHTTPRequestHandler):
     """A web page for every address."""
 
     def do_GET(self) -> None:
@@ -34,15 +34,15 @@ class SaysYes(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(b"<html>")
 
-    def log_message(self, *told: object) -> None:
+    def log_message(self, *args: object) -> None:
         pass
 
 
 @contextmanager
 def running(model: Path, tmp_path: Path) -> Iterator[str]:
-    """A running stand-in of an SGLang server that was started by hand."""
+    """A running stub of an SGLang server that was started by hand."""
     port = free_port("127.0.0.1")
-    command = [sys.executable, STAND_IN, "--host", "127.0.0.1", "--port", str(port), "--model-path", str(model)]
+    command = [sys.executable, STUB, "--host", "127.0.0.1", "--port", str(port), "--model-path", str(model)]
     with subprocess.Popen(command, env={"TMPDIR": str(tmp_path)}) as process:
         try:
             while not listens(port):
@@ -69,20 +69,20 @@ async def refusal(tmp_path: Path, url: str, kind: type[Exception] = ConfigError)
 
 
 async def test_other_http_server_is_refused(tmp_path: Path) -> None:
-    with ThreadingHTTPServer(("127.0.0.1", 0), SaysYes) as server:
+    with ThreadingHTTPServer(("127.0.0.1", 0), WebPages) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         url = f"http://127.0.0.1:{server.server_port}"
-        said = await refusal(tmp_path, url)
+        message = await refusal(tmp_path, url)
         server.shutdown()
-    assert said.startswith(f"{url} is not an SGLang server")
-    assert "servers that `python -m sglang.launch_server` started" in said
+    assert message.startswith(f"{url} is not an SGLang server")
+    assert "servers that `python -m sglang.launch_server` started" in message
 
 
 async def test_unreachable_address_is_refused_soon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine_module, "ATTACH_S", 0.5)
     url = f"http://127.0.0.1:{free_port('127.0.0.1')}"
-    said = await refusal(tmp_path, url, WorkerError)
-    assert f"{url} refuses connections: nothing listens there. Start the servers in [engine.sglang] urls first" in said
+    message = await refusal(tmp_path, url, WorkerError)
+    assert f"{url} refuses connections: nothing listens there. Start the servers in [engine.sglang] urls" in message
 
 
 async def test_copied_model_directory_is_accepted(tmp_path: Path) -> None:
@@ -119,7 +119,7 @@ def of_tokenizer(model: Path) -> None:
 
 
 @table(
-    "change, said",
+    "change, message",
     [
         (of_config(vocab_size=128), "the vocab_size of {other} is 128, not 64"),
         (of_config(model_type="qwen2"), "the model_type of {other} is qwen2, not "),
@@ -128,11 +128,11 @@ def of_tokenizer(model: Path) -> None:
         (of_tokenizer, "its tokenizer {other} has another vocabulary"),
     ],
 )
-async def test_server_of_another_model_is_refused(tmp_path: Path, change: Callable[[Path], None], said: str) -> None:
-    other = write_tiny_model(tmp_path / said.split()[1])
+async def test_server_of_another_model_is_refused(tmp_path: Path, change: Callable[[Path], None], message: str) -> None:
+    other = write_tiny_model(tmp_path / message.split()[1])
     change(other)
     with running(other, tmp_path) as url:
-        told = await refusal(tmp_path, url)
-    assert f"{url} serves another model than the run's {tmp_path / 'model'}: " in told
-    assert said.format(other=other) in told
-    assert f"Start the server with --model-path {tmp_path / 'model'}" in told
+        text = await refusal(tmp_path, url)
+    assert f"{url} serves another model than the run's {tmp_path / 'model'}: " in text
+    assert message.format(other=other) in text
+    assert f"Start the server with --model-path {tmp_path / 'model'}" in text

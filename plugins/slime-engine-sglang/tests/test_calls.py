@@ -9,16 +9,16 @@ from slime_engine_sglang.calls import Calls, Gate
 from tests.tables import table
 
 
-class Deaf:
+class LateServer:
     """A server that ignores the first aborts of each request, as SGLang does before the request has arrived."""
 
     def __init__(self, deaf: int) -> None:
         self.left = deaf
-        self.told: list[str | None] = []
+        self.aborts: list[str | None] = []
         self.ended = asyncio.Event()
 
     async def abort(self, rid: str | None) -> None:
-        self.told.append(rid)
+        self.aborts.append(rid)
         self.left -= 1
         if self.left < 0:
             self.ended.set()
@@ -28,7 +28,7 @@ class Deaf:
         return "aborted"
 
 
-class Failing(Deaf):
+class Failing(LateServer):
     """A server that does not answer these aborts either."""
 
     async def abort(self, rid: str | None) -> None:
@@ -38,41 +38,41 @@ class Failing(Deaf):
 
 
 @asynccontextmanager
-async def calls_of(server: Deaf, common: Gate | None = None) -> AsyncIterator[Calls]:
+async def calls_of(server: LateServer, common: Gate | None = None) -> AsyncIterator[Calls]:
     calls = Calls(server.abort, common)
     async with asyncio.timeout(10):
         yield calls
         await calls.close()
 
 
-@table("kind", [Deaf, Failing])
-async def test_aborts_repeat_until_requests_end(kind: type[Deaf]) -> None:
+@table("kind", [LateServer, Failing])
+async def test_aborts_repeat_until_requests_end(kind: type[LateServer]) -> None:
     server = kind(4)
     async with calls_of(server) as calls:
-        asked = [asyncio.create_task(calls.result_of(name, server.answer())) for name in "ab"]
+        running = [asyncio.create_task(calls.result_of(name, server.answer())) for name in "ab"]
         await asyncio.sleep(0)
         await calls.abort_all()
-        assert [await each for each in asked] == ["aborted"] * 2
+        assert [await each for each in running] == ["aborted"] * 2
         assert not calls.is_busy
-    assert server.told == [None] * 5
+    assert server.aborts == [None] * 5
 
 
 async def test_cancelled_request_is_aborted_by_id() -> None:
-    server = Deaf(3)
+    server = LateServer(3)
     async with calls_of(server) as calls:
-        asked = asyncio.create_task(calls.result_of("a", server.answer()))
+        running = asyncio.create_task(calls.result_of("a", server.answer()))
         await asyncio.sleep(0)
-        asked.cancel()
-        await asyncio.wait([asked])
+        running.cancel()
+        await asyncio.wait([running])
         await server.ended.wait()
-    assert server.told == ["a"] * 4
+    assert server.aborts == ["a"] * 4
 
 
 async def test_new_requests_wait_for_an_abort() -> None:
-    server, common = Deaf(2), Gate()
+    server, common = LateServer(2), Gate()
     async with calls_of(server, common) as calls:
         others = Calls(server.abort, common)
-        asked = asyncio.create_task(calls.result_of("a", server.answer()))
+        running = asyncio.create_task(calls.result_of("a", server.answer()))
         await asyncio.sleep(0)
         aborting = asyncio.create_task(calls.abort_all())
         await asyncio.sleep(0)
@@ -82,4 +82,4 @@ async def test_new_requests_wait_for_an_abort() -> None:
             assert not wait_open.done()
             wait_open.cancel()
         await aborting
-        await asyncio.gather(asked, calls.wait_open(), others.wait_open())
+        await asyncio.gather(running, calls.wait_open(), others.wait_open())

@@ -68,8 +68,8 @@ async def opened(kind: str, folder: Path, slots: list[WeightSlot], **given: obje
     return await Distributed(DistributedSettings.model_validate(given), setup).open(slots)
 
 
-def told(url: str) -> dict:
-    with urllib.request.urlopen(f"{url}/told", timeout=30) as reply:
+def server_state(url: str) -> dict:
+    with urllib.request.urlopen(f"{url}/state", timeout=30) as reply:
         found: dict = json.load(reply)
     return found
 
@@ -142,18 +142,18 @@ async def test_all_servers_receive_each_version(tmp_path: Path, urls: list[str],
         for version in range(3):
             assert await run.publish(version) == [None] * 3
             for url in urls:
-                server = told(url)
+                server = server_state(url)
                 assert server["sums"] == sums(run.weights(version))
                 assert (server["version"], server["session"], server["paused"]) == (str(version), False, False)
             assert [await serves(engine) for engine in engines] == [version] * 2
-        asked = told(urls[0])["asked"]
-        assert asked.count(JOIN) == (kind == "distributed")
-        assert asked.count(UPDATE[kind]) > 3 * 3
+        calls = server_state(urls[0])["calls"]
+        assert calls.count(JOIN) == (kind == "distributed")
+        assert calls.count(UPDATE[kind]) > 3 * 3
         # A late engine receives the version alone; the next version goes to all engines again.
         assert await run.publish(2, engines[1:]) == [None] * 2
         assert await run.publish(3) == [None] * 3
-        assert [told(url)["sums"] == sums(run.weights(3)) for url in urls] == [True, True]
-        assert max(told(url)["groups"] for url in urls) <= 2
+        assert [server_state(url)["sums"] == sums(run.weights(3)) for url in urls] == [True, True]
+        assert max(server_state(url)["groups"] for url in urls) <= 2
 
 
 @pytest.mark.parametrize("step", ["/pause_generation", BEGIN])
@@ -165,9 +165,10 @@ async def test_server_failing_before_weights_is_skipped(tmp_path: Path, urls: li
         sent, good, bad = await run.publish(1)
         assert (sent, good) == (None, None)
         assert isinstance(bad, SlimeError)
-        assert [told(url)["sums"] == sums(run.weights(version)) for url, version in zip(urls, (1, 0), strict=True)]
+        states = [server_state(url)["sums"] for url in urls]
+        assert states == [sums(run.weights(1)), sums(run.weights(0))]
         assert [await serves(engine) for engine in engines] == [1, 0]
-        assert not told(urls[1])["session"]
+        assert not server_state(urls[1])["session"]
         fail(urls[1], "")
         assert await run.publish(2) == [None] * 3
 
@@ -194,7 +195,7 @@ async def test_server_failing_during_weights_needs_them_again(
             assert await run.publish(0, [again]) == [None] * 2
             assert await serves(again) == 0
             await again.close()
-        assert [told(url)["sums"] == sums(run.weights(0)) for url in urls] == [True, True]
+        assert [server_state(url)["sums"] == sums(run.weights(0)) for url in urls] == [True, True]
 
 
 async def test_partial_weights_of_a_failed_trainer_are_not_served(tmp_path: Path, urls: list[str]) -> None:
@@ -236,8 +237,8 @@ async def test_old_releases_update_without_sessions(tmp_path: Path, all_urls: li
     async with running(tmp_path, [old]) as run:
         for version in range(2):
             assert await run.publish(version) == [None] * 2
-            assert told(old)["sums"] == sums(run.weights(version))
-        assert BEGIN not in told(old)["asked"]
+            assert server_state(old)["sums"] == sums(run.weights(version))
+        assert BEGIN not in server_state(old)["calls"]
 
 
 def test_memory_handles_need_a_loopback_server(tmp_path: Path) -> None:

@@ -47,12 +47,12 @@ def given(**values: Json) -> dict[str, Json]:
     ],
 )
 def test_values_become_a_command_line(values: dict[str, Json], line: str) -> None:
-    made = [each.replace(" ", "") for each in command_line(ARGUMENTS, given(**values))]
-    assert " ".join(made) == line
+    words = [each.replace(" ", "") for each in command_line(ARGUMENTS, given(**values))]
+    assert " ".join(words) == line
 
 
 @table(
-    "values, said",
+    "values, message",
     [
         ({"share": "much"}, "should be a valid number"),
         ({"count": 1.5}, "should be a valid integer"),
@@ -66,7 +66,7 @@ def test_values_become_a_command_line(values: dict[str, Json], line: str) -> Non
         ({"shares": 1}, "Extra inputs are not permitted"),
     ],
 )
-def test_invalid_argument_values_are_refused(values: dict[str, Json], said: str) -> None:
+def test_invalid_argument_values_are_refused(values: dict[str, Json], message: str) -> None:
     with pytest.raises(ValidationError) as caught:
         given(**values)
-    assert said in caught.value.errors()[0]["msg"]
+    assert message in caught.value.errors()[0]["msg"]

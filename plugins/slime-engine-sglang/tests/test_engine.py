@@ -32,13 +32,13 @@ T = TypeVar("T")
 PLAIN = GenerateRequest((5, 6, 7), SamplingParams(8), 3)
 
 
-async def taken(engine: SglangEngine) -> None:
+async def read_stream(engine: SglangEngine) -> None:
     async for _ in engine.stream(PLAIN):
         pass
 
 
 @table(
-    "changed, said",
+    "changes, message",
     [
         (
             {"sampling": SamplingParams(8, 0.7, logit_bias={3: 1.0}, min_new_tokens=2)},
@@ -63,11 +63,11 @@ async def taken(engine: SglangEngine) -> None:
         ),
     ],
 )
-async def test_unsupported_requests_are_refused(tmp_path: Path, changed: Mapping[str, object], said: str) -> None:
+async def test_unsupported_requests_are_refused(tmp_path: Path, changes: Mapping[str, object], message: str) -> None:
     async with engine_on_fake_server(tmp_path) as (engine, server):
         with pytest.raises(ModelError) as caught:
-            await engine.generate(replace(PLAIN, **changed))  # type: ignore[arg-type]
-    assert said in str(caught.value)
+            await engine.generate(replace(PLAIN, **changes))  # type: ignore[arg-type]
+    assert message in str(caught.value)
     assert server.generations == ()
 
 
@@ -97,11 +97,11 @@ async def test_request_body_uses_sglang_names(tmp_path: Path) -> None:
 
 async def test_shaped_samples_are_scored_by_a_second_call(tmp_path: Path) -> None:
     sampling = SamplingParams(6, frequency_penalty=0.5, min_new_tokens=5, logit_bias={6: 2.0}, ignore_eos=True)
-    asked = replace(PLAIN, prompt=(5, 6, 6), sampling=sampling, num_generated=2)
+    request = replace(PLAIN, prompt=(5, 6, 6), sampling=sampling, num_generated=2)
     async with engine_on_fake_server(tmp_path) as (engine, server):
-        whole = await engine.generate(asked)
-        streamed = GenerateOutput.joined([chunk async for chunk in engine.stream(asked)])
-        text = {"input_ids": [*asked.prompt, *whole.tokens], "return_logprob": True, "logprob_start_len": 2}
+        whole = await engine.generate(request)
+        streamed = GenerateOutput.joined([chunk async for chunk in engine.stream(request)])
+        text = {"input_ids": [*request.prompt, *whole.tokens], "return_logprob": True, "logprob_start_len": 2}
         read = await engine.server.ask("/generate", text)
     drawn, scored, *_ = [each.body for each in server.received if each.path == "/generate"]
     params = drawn["sampling_params"]
@@ -136,11 +136,11 @@ def test_scored_ids_must_match_the_response() -> None:
 async def test_weight_update_waits_for_scoring(tmp_path: Path) -> None:
     sampling = SamplingParams(40, min_new_tokens=1, ignore_eos=True)
     async with engine_on_fake_server(tmp_path, Slow(1.0)) as (engine, server):
-        asked = asyncio.create_task(engine.generate(replace(PLAIN, sampling=sampling)))
+        running = asyncio.create_task(engine.generate(replace(PLAIN, sampling=sampling)))
         await asyncio.sleep(0.2)
         await load(engine, tmp_path, 1)
-        assert asked.done()
-        version = (await asked).weight_version
+        assert running.done()
+        version = (await running).weight_version
     assert version == 0
     paths = [each.path for each in server.received if each.path != "/ready"]
     assert paths[-3:] == ["/pause_generation", "/update_weights_from_disk", "/continue_generation"]
@@ -149,8 +149,8 @@ async def test_weight_update_waits_for_scoring(tmp_path: Path) -> None:
 
 async def test_token_budget_is_limited_by_the_context(tmp_path: Path) -> None:
     async with engine_on_fake_server(tmp_path, Slow(0.0)) as (engine, server):
-        asked = [replace(PLAIN, prompt=[5] * length, sampling=SamplingParams(8)) for length in (2045, 2047, 2048)]
-        outputs = [await engine.generate(each) for each in asked]
+        requests = [replace(PLAIN, prompt=[5] * length, sampling=SamplingParams(8)) for length in (2045, 2047, 2048)]
+        outputs = [await engine.generate(each) for each in requests]
         sizes = [(len(each.tokens), each.finish) for each in outputs]
     assert sizes[1:] == [(1, FinishReason.LENGTH), (0, FinishReason.LENGTH)]
     assert [each.sampling.max_new_tokens for each in server.generations] == [3, 1]
@@ -159,7 +159,7 @@ async def test_token_budget_is_limited_by_the_context(tmp_path: Path) -> None:
 @table("streamed", [False, True])
 async def test_full_server_is_retried(tmp_path: Path, *, streamed: bool) -> None:
     async with engine_on_fake_server(tmp_path, FailThenOk(503, times=3)) as (engine, server):
-        await (taken(engine) if streamed else engine.generate(PLAIN))
+        await (read_stream(engine) if streamed else engine.generate(PLAIN))
     assert [each.ended for each in server.generations] == [Ended.FAILED] * 3 + [Ended.ANSWERED]
 
 
@@ -168,9 +168,9 @@ async def test_request_timeout_aborts_the_request(tmp_path: Path) -> None:
         return [each.body for each in server.received if each.path == "/abort_request"]
 
     async with engine_on_fake_server(tmp_path, Slow(30.0), request_timeout_s=0.3) as (engine, server):
-        for number, asked in enumerate((engine.generate(PLAIN), taken(engine)), 1):
+        for number, call in enumerate((engine.generate(PLAIN), read_stream(engine)), 1):
             with pytest.raises(WorkerError, match=r"no response to /generate within 0.3 s"):
-                await asked
+                await call
             async with asyncio.timeout(30):
                 while len(aborted()) < number:  # noqa: ASYNC110  # nothing tells when
                     await asyncio.sleep(0.01)
@@ -194,7 +194,7 @@ async def test_cancelled_weight_update_restores_the_version(tmp_path: Path) -> N
 
 
 @table(
-    "behaviour, kind, said",
+    "behaviour, kind, message",
     [
         (FailThenOk(500), WorkerError, "/generate returned status 500"),
         (
@@ -213,17 +213,17 @@ async def test_cancelled_weight_update_restores_the_version(tmp_path: Path) -> N
 )
 @table("streamed", [False, True])
 async def test_bad_answer_names_the_server_and_is_not_retried(
-    tmp_path: Path, behaviour: Behaviour, kind: type[Exception], said: str, *, streamed: bool
+    tmp_path: Path, behaviour: Behaviour, kind: type[Exception], message: str, *, streamed: bool
 ) -> None:
     async with engine_on_fake_server(tmp_path, behaviour) as (engine, server):
         with pytest.raises(kind) as caught:
-            await (taken(engine) if streamed else engine.generate(PLAIN))
+            await (read_stream(engine) if streamed else engine.generate(PLAIN))
         told = f"{engine.url} in {caught.value}"
     assert len(server.generations) == 1
     url, _, error = told.partition(" in ")
     assert url in error
     if not streamed:
-        assert said in error
+        assert message in error
 
 
 async def test_server_side_abort_is_a_response(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from real_server_engines import MOE, PROMPT, apart, with_real_server
+from real_server_engines import MOE, PROMPT, max_distance, with_real_server
 from servers import needs_routers, needs_servers
 from transformers import AutoModelForCausalLM, PreTrainedModel, Qwen3MoeForCausalLM
 
@@ -47,7 +47,7 @@ async def check_changed_draws(engine: SglangEngine, hf: PreTrainedModel) -> None
     ):
         output = await engine.generate(GenerateRequest(PROMPT, replace(plain, **changes), 0))  # type: ignore[arg-type]
         assert len(output.tokens) >= 20
-        assert apart(hf, PROMPT, output, 1.0) < 1e-5
+        assert max_distance(hf, PROMPT, output, 1.0) < 1e-5
 
 
 def test_log_probs_match_hugging_face_and_scheduler_death_is_noticed(tmp_path: Path) -> None:
@@ -57,9 +57,9 @@ def test_log_probs_match_hugging_face_and_scheduler_death_is_noticed(tmp_path: P
 
     async def use(engine: SglangEngine) -> None:
         await engine.load_weights(await asyncio.to_thread(publish_model, model, tmp_path, 0), 0)
-        asked = [engine.generate(GenerateRequest(PROMPT[:length], sampling, length)) for length in (1, 3, 5)]
-        for length, output in zip((1, 3, 5), await asyncio.gather(*asked), strict=True):
-            assert apart(hf, PROMPT[:length], output, TEMPERATURE) < 1e-5
+        running = [engine.generate(GenerateRequest(PROMPT[:length], sampling, length)) for length in (1, 3, 5)]
+        for length, output in zip((1, 3, 5), await asyncio.gather(*running), strict=True):
+            assert max_distance(hf, PROMPT[:length], output, TEMPERATURE) < 1e-5
         await check_stops(engine)
         await check_changed_draws(engine, hf)
         scheduler = next(pid for pid in pids() if name_of(pid).startswith("sglang::schedul"))
@@ -86,7 +86,7 @@ def test_routed_experts_match_hugging_face(tmp_path: Path, router: str | None) -
 
     async def check(engine: SglangEngine) -> None:
         output = await engine.generate(request)
-        assert apart(hf, PROMPT, output, 1.0) < 1e-5
+        assert max_distance(hf, PROMPT, output, 1.0) < 1e-5
         assert output.extras is not None
         assert output.extras.routed_experts is not None
         layers, top_k = MOE.num_hidden_layers, MOE.num_experts_per_tok

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from fake_server_engines import engine_of
-from servers import stand_in
+from servers import stub_python
 
 from slime_core.errors import WorkerError
 from slime_core.roles import GenerateRequest, SamplingParams
@@ -19,7 +19,7 @@ REQUEST = GenerateRequest([5, 6, 7], SamplingParams(4), 0)
 
 @pytest.fixture
 def python(tmp_path: Path) -> Path:
-    return stand_in(tmp_path / "servers")
+    return stub_python(tmp_path / "servers")
 
 
 def test_process_seen_once_is_not_reported_lost() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from fake_server_engines import no_choice
-from real_server_engines import FILE, PROMPT, apart, channel_of, distances, with_real_server
+from real_server_engines import FILE, PROMPT, channel_of, distances, max_distance, with_real_server
 from safetensors.torch import load_file, save_file
 from servers import needs_servers
 from transformers import AutoModelForCausalLM
@@ -44,10 +44,10 @@ def test_weights_update_in_place_and_survive_memory_release(tmp_path: Path) -> N
     async def use(engine: SglangEngine) -> None:
         await engine.load_weights(channel, 0)
         async with aclosing(engine.stream(REQUEST)) as chunks:
-            made = [await anext(chunks)]
+            parts = [await anext(chunks)]
             await engine.load_weights(channel, 1)
-            made += [chunk async for chunk in chunks]
-        output = GenerateOutput.joined(made)
+            parts += [chunk async for chunk in chunks]
+        output = GenerateOutput.joined(parts)
         assert output.extras is not None
         assert output.extras.retractions == 0
         (before, _), (after, _) = output.versions
@@ -58,7 +58,7 @@ def test_weights_update_in_place_and_survive_memory_release(tmp_path: Path) -> N
         assert 1e-4 < float(distances(hfs[1], PROMPT, output, 1.0)[before:].max()) < 5
         later = await engine.generate(REQUEST)
         assert later.versions == ((240, 1),)
-        assert apart(hfs[1], PROMPT, later, 1.0) < 1e-5  # the same prompt, without cached parts
+        assert max_distance(hfs[1], PROMPT, later, 1.0) < 1e-5  # the same prompt, without cached parts
         await check_memory(engine, later)
 
     with_real_server(models[0], tmp_path, use, new_weights="in_place")
@@ -105,10 +105,10 @@ def test_weights_are_sent_during_a_response(tmp_path: Path, kind: str) -> None:
 
         await publish(0, 1.0)
         async with aclosing(engine.stream(REQUEST)) as chunks:
-            made = [await anext(chunks)]
+            parts = [await anext(chunks)]
             await publish(1, 1.5)
-            made += [chunk async for chunk in chunks]
-        output = GenerateOutput.joined(made)
+            parts += [chunk async for chunk in chunks]
+        output = GenerateOutput.joined(parts)
         (before, _), (_, _) = output.versions
         assert [version for _, version in output.versions] == [0, 1]
         assert float(distances(hf, PROMPT, output, 1.0)[:before].max()) < 1e-5

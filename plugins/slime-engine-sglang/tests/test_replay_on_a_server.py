@@ -52,5 +52,5 @@ def test_routing_replay_trains_the_served_experts(tmp_path: Path) -> None:
     with_replay = trained(tmp_path, "with", "--sglang-dtype", "bfloat16")
     same_samples = ("--load-debug-rollout-data", str(tmp_path / "with"), "--no-use-rollout-routing-replay")
     without = trained(tmp_path, "without", *same_samples)
-    apart, apart_without = (sum(row[APART] for row in rows) for rows in (with_replay, without))
-    assert 3e-3 < apart < 0.9 * apart_without
+    difference, difference_without = (sum(row[APART] for row in rows) for rows in (with_replay, without))
+    assert 3e-3 < difference < 0.9 * difference_without

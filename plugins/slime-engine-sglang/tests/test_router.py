@@ -28,7 +28,7 @@ from slime_engine_sglang.settings import SglangSettings
 from slime_testing import make_launcher, publish_model, write_tiny_model
 from slime_testing.fake_engine import Answer, Behaviour, Ended, FailThenOk, FakeEngine, Slow
 
-STAND_IN = Path(__file__).with_name("stand_in_router.py")
+STUB = Path(__file__).with_name("stub_router.py")
 PLAIN = GenerateRequest((5, 6, 7), SamplingParams(8, ignore_eos=True), 3)
 LIMITS = Limits(silence_s=60.0, restart_s=30.0, probe_s=30.0, load_s=30.0)
 
@@ -37,7 +37,7 @@ LIMITS = Limits(silence_s=60.0, restart_s=30.0, probe_s=30.0, load_s=30.0)
 def python(tmp_path: Path) -> Path:
     """A Python that runs the fake server for any command."""
     path = tmp_path / "python"
-    path.write_text(f'#!/bin/sh\nexec {sys.executable} {STAND_IN} "$@"\n', "utf-8")
+    path.write_text(f'#!/bin/sh\nexec {sys.executable} {STUB} "$@"\n', "utf-8")
     path.chmod(0o755)
     return path
 
@@ -50,7 +50,7 @@ class Run:
         self.model = write_tiny_model(scratch / "model")
         urls = [each.url for each in servers]
         self.settings = SglangSettings.model_validate({"urls": urls, "router": router})
-        self.made: dict[int, SglangEngine] = {}
+        self.engines: dict[int, SglangEngine] = {}
 
     def used(self, number: int) -> BuiltChoice[Engine]:
         return BuiltChoice("sglang", "tests", self.engine(number))
@@ -59,8 +59,8 @@ class Run:
         scratch = self.scratch / f"engine-{number}"
         scratch.mkdir(exist_ok=True)
         more = {"launcher": self.launcher, "number": number, "count": len(self.servers)}
-        self.made[number] = SglangEngine(self.settings, setup_at(scratch, self.model, **more))
-        return self.made[number]
+        self.engines[number] = SglangEngine(self.settings, setup_at(scratch, self.model, **more))
+        return self.engines[number]
 
     def answers(self) -> list[int]:
         """Number of responses of each server, without a probe's responses of one token."""
@@ -72,7 +72,7 @@ class Run:
     @property
     def router(self) -> Server | None:
         """The router, if requests go to it."""
-        engine = self.made[0]
+        engine = self.engines[0]
         return engine.fleet.router_for(engine.server, PLAIN)
 
     @property
@@ -90,7 +90,7 @@ class Run:
 
     async def joined(self, pool: EnginePool) -> None:
         """Wait until all servers are behind the router."""
-        engine = self.made[0]
+        engine = self.engines[0]
         while len(engine.fleet.possible_servers(engine.server)) < len(self.servers):
             await asyncio.gather(*(pool.generate(PLAIN) for _ in self.servers))
             await asyncio.sleep(0.02)
@@ -139,14 +139,14 @@ async def test_a_session_stays_with_a_server(tmp_path: Path, python: Path) -> No
 
 async def test_requests_through_the_router_are_aborted(tmp_path: Path, python: Path) -> None:
     async with behind_a_router(tmp_path, [Slow(3.0)], [Slow(3.0)], python=str(python)) as (run, pool):
-        asked = [asyncio.create_task(pool.generate(PLAIN)) for _ in range(8)]
+        running = [asyncio.create_task(pool.generate(PLAIN)) for _ in range(8)]
         while sum(len(server.running) for server in run.servers) < 8:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
-        asked[0].cancel()
+        running[0].cancel()
         while sum(len(server.running) for server in run.servers) == 8:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         await pool.abort()
-        assert {(await each).finish for each in asked[1:]} == {FinishReason.ABORT}
+        assert {(await each).finish for each in running[1:]} == {FinishReason.ABORT}
         assert [server.running for server in run.servers] == [(), ()]
 
 
@@ -169,12 +169,12 @@ async def test_router_death_loses_no_request(tmp_path: Path, python: Path, monke
     monkeypatch.setattr(router_module, "RESTART_S", 0.1)
     async with behind_a_router(tmp_path, [Slow(0.5)], [Slow(0.5)], python=str(python)) as (run, pool):
         for number in (signal.SIGKILL, signal.SIGSTOP):
-            asked = [asyncio.create_task(pool.generate(PLAIN)) for _ in range(8)]
+            running = [asyncio.create_task(pool.generate(PLAIN)) for _ in range(8)]
             await asyncio.sleep(0.2)
             pid = run.router_pid
             assert pid is not None
             os.kill(pid, number)
-            assert [len((await each).tokens) for each in asked] == [8] * 8
+            assert [len((await each).tokens) for each in running] == [8] * 8
             assert pool.serving == (0, 1)
             while run.router_pid in (pid, None):  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
@@ -184,14 +184,14 @@ async def test_router_death_loses_no_request(tmp_path: Path, python: Path, monke
 
 async def test_quarantined_server_leaves_and_rejoins_the_router(tmp_path: Path, python: Path) -> None:
     async with behind_a_router(tmp_path, (), (), python=str(python)) as (run, pool):
-        engine, fallen = run.made[0], run.made[1].server
+        engine, dead = run.engines[0], run.engines[1].server
 
         async def die() -> None:
             raise WorkerError("it ended")
 
-        run.made[1].abort = die  # type: ignore[method-assign]
+        run.engines[1].abort = die  # type: ignore[method-assign]
         await pool.abort()
-        while fallen in engine.fleet.possible_servers(engine.server):  # noqa: ASYNC110
+        while dead in engine.fleet.possible_servers(engine.server):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         while await run.listed(run.servers[1]):  # noqa: ASYNC110
             await asyncio.sleep(0.01)

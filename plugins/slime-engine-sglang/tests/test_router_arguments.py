@@ -19,12 +19,12 @@ from slime_testing import write_tiny_model
 from tests.tables import table
 
 ROUTERS = {"smg": "1.13.0", "sglang-router": "0.3.2"}
-SAYS = """#!/bin/sh
+FAKE_PYTHON = """#!/bin/sh
 # Like `python -P list_arguments.py FILE smg`; logs each query.
 echo "$4" >> "{log}"
-cp "{told}" "$3"
+cp "{listed_file}" "$3"
 """
-TOLD = [
+ARGUMENTS = [
     {"name": "policy", "kind": "text", "choices": ["cache_aware", "random"]},
     {"name": "cache_threshold", "kind": "number", "default": 0.3},
     {"name": "worker_auto_recovery", "kind": "switch", "negative": "no_worker_auto_recovery"},
@@ -41,8 +41,8 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def python(tmp_path: Path) -> Path:
     """A fake Python with smg that lists the arguments in TOLD."""
     python = python_with(tmp_path / "routers", "1.13.9", program="smg")
-    (tmp_path / "told.json").write_text(json.dumps(TOLD), "utf-8")
-    python.write_text(SAYS.format(log=tmp_path / "log", told=tmp_path / "told.json"), "utf-8")
+    (tmp_path / "listed.json").write_text(json.dumps(ARGUMENTS), "utf-8")
+    python.write_text(FAKE_PYTHON.format(log=tmp_path / "log", listed_file=tmp_path / "listed.json"), "utf-8")
     return python
 
 
@@ -79,10 +79,10 @@ def test_shipped_router_releases_are_not_queried(tmp_path: Path) -> None:
 @pytest.mark.server
 @pytest.mark.parametrize("use", ROUTERS)
 def test_shipped_router_arguments_match_the_releases(tmp_path: Path, use: str) -> None:
-    told = tmp_path / "told.json"
-    subprocess.run([needs_routers(), "-P", LIST_SCRIPT, told, use], check=True)
+    listed_file = tmp_path / "listed.json"
+    subprocess.run([needs_routers(), "-P", LIST_SCRIPT, listed_file, use], check=True)
     listed = router_arguments_file(use, ROUTERS[use])
-    assert json.loads(listed.read_text("utf-8")) == json.loads(told.read_text("utf-8"))
+    assert json.loads(listed.read_text("utf-8")) == json.loads(listed_file.read_text("utf-8"))
 
 
 def planned(folder: Path, *flags: object, **keys: str) -> int:
@@ -100,8 +100,8 @@ def planned(folder: Path, *flags: object, **keys: str) -> int:
     return run_cli(["plan", str(folder / "run.toml"), *map(str, flags)])
 
 
-def router_of(told: str) -> object:
-    return next(row["settings"]["router"] for row in json.loads(told)["choices"] if row["role"] == "engine")
+def router_of(output: str) -> object:
+    return next(row["settings"]["router"] for row in json.loads(output)["choices"] if row["role"] == "engine")
 
 
 def test_slime_router_flags_map_to_settings(tmp_path: Path, python: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -122,7 +122,7 @@ def test_slime_router_flags_map_to_settings(tmp_path: Path, python: Path, capsys
 
 
 @table(
-    "flags, said",
+    "flags, message",
     [
         (
             ["--router-cache-treshold", "0.5"],
@@ -139,10 +139,10 @@ def test_slime_router_flags_map_to_settings(tmp_path: Path, python: Path, capsys
     ],
 )
 def test_invalid_router_flags_are_refused_in_the_plan(
-    tmp_path: Path, python: Path, capsys: pytest.CaptureFixture[str], flags: list[str], said: str
+    tmp_path: Path, python: Path, capsys: pytest.CaptureFixture[str], flags: list[str], message: str
 ) -> None:
-    with_prometheus = [*TOLD, {"name": "prometheus_port", "kind": "integer"}]
-    (tmp_path / "told.json").write_text(json.dumps(with_prometheus), "utf-8")
+    with_prometheus = [*ARGUMENTS, {"name": "prometheus_port", "kind": "integer"}]
+    (tmp_path / "listed.json").write_text(json.dumps(with_prometheus), "utf-8")
     where = [] if "local" in flags else ["--router-python", python]
     assert planned(tmp_path, *where, *flags) == 2
-    assert said in " ".join(capsys.readouterr().err.split())
+    assert message in " ".join(capsys.readouterr().err.split())

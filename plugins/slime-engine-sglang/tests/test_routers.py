@@ -22,7 +22,7 @@ REQUEST = replace(
 async def test_router_forwards_requests_unchanged(tmp_path: Path, use: str) -> None:
     python = needs_routers()
     async with behind_a_router(tmp_path, (), (), python=str(python), use=use, policy="round_robin") as (run, pool):
-        fleet, own = run.made[0].fleet, run.made[0].server
+        fleet, own = run.engines[0].fleet, run.engines[0].server
         request = replace(REQUEST, want=REQUEST.want - DROPPED_EXTRAS[use])
         assert fleet.router_for(own, request) is not None
         if DROPPED_EXTRAS[use]:
@@ -43,6 +43,6 @@ async def test_router_forwards_requests_unchanged(tmp_path: Path, use: str) -> N
         ]
         assert {each.headers.get("x-smg-routing-key") for each in came} == {"s", None}
         for each in came:
-            told = each.body["sampling_params"]  # type: ignore[index,call-overload]
-            assert (told["temperature"], told["top_p"], told["stop"], told["ignore_eos"]) == (0.7, 0.9, ["ab"], True)
-            assert (told["sampling_seed"], told["stop_token_ids"], told["no_stop_trim"]) == (3, [0, 9], True)
+            sent = each.body["sampling_params"]  # type: ignore[index,call-overload]
+            assert (sent["temperature"], sent["top_p"], sent["stop"], sent["ignore_eos"]) == (0.7, 0.9, ["ab"], True)
+            assert (sent["sampling_seed"], sent["stop_token_ids"], sent["no_stop_trim"]) == (3, [0, 9], True)

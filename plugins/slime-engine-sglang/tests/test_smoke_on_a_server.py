@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from real_server_engines import FILE, PROMPT, apart, channel_of, with_real_server
+from real_server_engines import FILE, PROMPT, channel_of, max_distance, with_real_server
 from safetensors.torch import load_file, save_file
 from servers import needs_servers
 from transformers import AutoModelForCausalLM
@@ -38,7 +38,7 @@ def test_real_server_smoke_test(tmp_path: Path) -> None:
             for output in outputs:
                 assert (len(output.tokens), output.finish) == (24, FinishReason.LENGTH)
                 assert output.weight_version == version
-                assert apart(hf, PROMPT, output, 0.7) < 1e-5
+                assert max_distance(hf, PROMPT, output, 0.7) < 1e-5
             again = await asyncio.gather(*(engine.generate(request) for request in requests))
             assert [list(each.log_probs) for each in again] == [list(each.log_probs) for each in outputs]
 

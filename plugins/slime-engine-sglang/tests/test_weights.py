@@ -23,30 +23,30 @@ PAUSE, LOAD, CONTINUE = "/pause_generation", "/update_weights_from_disk", "/cont
 BOTH = frozenset({MemoryTag.WEIGHTS, MemoryTag.KV_CACHE})
 
 
-class Between:
+class CallRecorder:
     """A server that changes the responses of some calls and records all calls."""
 
     def __init__(self, engine: SglangEngine, answers: dict[str, Table | Exception]) -> None:
         self._ask, self.answers = engine.server.ask, answers
-        self.asked: list[tuple[str, object]] = []
-        engine.server.ask = lambda *given, **how: self.ask(*given, **how)  # type: ignore[method-assign]
+        self.calls: list[tuple[str, object]] = []
+        engine.server.ask = lambda *args, **kwargs: self.ask(*args, **kwargs)  # type: ignore[method-assign]
 
-    async def ask(self, path: str, body: Table | None = None, **how: object) -> Table:
+    async def ask(self, path: str, body: Table | None = None, **kwargs: object) -> Table:
         if path != "/generate":
-            self.asked.append((path, (body or {}).get("weight_version")))
+            self.calls.append((path, (body or {}).get("weight_version")))
         answer = self.answers.get(path)
         if isinstance(answer, Exception):
             raise answer
-        return await self._ask(path, body, **how) if answer is None else answer  # type: ignore[arg-type]
+        return await self._ask(path, body, **kwargs) if answer is None else answer  # type: ignore[arg-type]
 
 
 @table("new_weights", ["retract", "in_place"])
 async def test_running_requests_continue_with_new_weights(tmp_path: Path, new_weights: str) -> None:
     async with engine_on_fake_server(tmp_path, Slow(1.0), new_weights=new_weights) as (engine, server):
-        asked = asyncio.create_task(engine.generate(LONG))
+        running = asyncio.create_task(engine.generate(LONG))
         await asyncio.sleep(0.3)
         await load(engine, tmp_path, 1)
-        output = await asked
+        output = await running
         assert output.weight_version == 0
         assert output.extras is not None
         assert output.extras.retractions == (new_weights == "retract")
@@ -65,28 +65,26 @@ async def test_running_requests_continue_with_new_weights(tmp_path: Path, new_we
 @table("new_weights", ["retract", "in_place"])
 async def test_failed_update_restores_the_served_weights(tmp_path: Path, new_weights: str) -> None:
     async with engine_on_fake_server(tmp_path, new_weights=new_weights) as (engine, server):
-        between = Between(engine, {})
-        told = between.answers
+        recorder = CallRecorder(engine, {})
+        answers = recorder.answers
 
-        async def failing(path: str, body: Table | None = None, **how: object) -> Table:
-            told.pop(LOAD, None)
+        async def failing(path: str, body: Table | None = None, **kwargs: object) -> Table:
+            answers.pop(LOAD, None)
             if path == LOAD and body is not None and body["weight_version"] == "1":
-                told[LOAD] = ModelError("no room")
-            return await Between.ask(between, path, body, **how)
+                answers[LOAD] = ModelError("no room")
+            return await CallRecorder.ask(recorder, path, body, **kwargs)
 
-        between.ask = failing  # type: ignore[method-assign]
+        recorder.ask = failing  # type: ignore[method-assign]
         with pytest.raises(ModelError, match="no room"):
             await load(engine, tmp_path, 1)
-    assert between.asked == [(PAUSE, None), (LOAD, "1"), (LOAD, "0"), (CONTINUE, None)]
+    assert recorder.calls == [(PAUSE, None), (LOAD, "1"), (LOAD, "0"), (CONTINUE, None)]
     assert (server.weight_version, server.paused) == ("0", False)
 
 
 async def test_overwritten_weights_are_not_restored(tmp_path: Path) -> None:
     async with engine_on_fake_server(tmp_path) as (engine, _):
-        Between(engine, {LOAD: ModelError("no room")})
-        await asyncio.to_thread(
-            publish_model, tmp_path / "model", tmp_path, 1
-        )  # this engine does not know this version
+        CallRecorder(engine, {LOAD: ModelError("no room")})
+        await asyncio.to_thread(publish_model, tmp_path / "model", tmp_path, 1)  # unknown to this engine
         with pytest.raises(
             WorkerError, match=r"no room.*the previous weights cannot be reloaded either.*expected version 0"
         ):
@@ -98,19 +96,19 @@ async def test_overwritten_weights_are_not_restored(tmp_path: Path) -> None:
 
 async def test_memory_release_waits_and_reloads_weights(tmp_path: Path) -> None:
     async with engine_on_fake_server(tmp_path, Slow(0.5)) as (engine, server):
-        between = Between(engine, {})
-        asked = asyncio.create_task(engine.generate(PLAIN))
+        recorder = CallRecorder(engine, {})
+        running = asyncio.create_task(engine.generate(PLAIN))
         await asyncio.sleep(0.1)
         for _ in range(2):
             await engine.release(BOTH)
-        assert asked.done()
+        assert running.done()
         for _ in range(2):
             await engine.resume(frozenset({MemoryTag.WEIGHTS}))
         await engine.resume(BOTH)
         await asyncio.gather(*(engine.generate(PLAIN) for _ in range(3)))
-        asked = between.asked
+        calls = recorder.calls
     release, resume = "/release_memory_occupation", "/resume_memory_occupation"
-    assert asked == [(PAUSE, None), (release, None), (CONTINUE, None), (resume, None), (resume, None), (LOAD, "0")]
+    assert calls == [(PAUSE, None), (release, None), (CONTINUE, None), (resume, None), (resume, None), (LOAD, "0")]
     tags = [each.body["tags"] for each in server.received if each.path in (release, resume)]
     assert tags == [["kv_cache", "weights"], ["weights"], ["kv_cache"]]
     assert server.released == frozenset()

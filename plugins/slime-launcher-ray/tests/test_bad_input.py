@@ -39,9 +39,9 @@ def test_gpus_of_other_groups_are_counted() -> None:
 
 
 def test_unreachable_address_is_refused() -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{taken.getsockname()[1]}"
+    with socket.socket() as reserved:
+        reserved.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{reserved.getsockname()[1]}"
         with pytest.raises(ConfigError, match=f"no Ray cluster answers at {address}"):
             check_use(RaySettings(address=address), [])
 
@@ -51,9 +51,9 @@ def test_auto_means_the_cluster_started_here(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
     with pytest.raises(ConfigError, match=r"`auto` \(from .*\) finds no Ray cluster: none was started on this node"):
         check_use(RaySettings(address="auto"), [])
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{taken.getsockname()[1]}"
+    with socket.socket() as reserved:
+        reserved.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{reserved.getsockname()[1]}"
         (tmp_path / "ray").mkdir()
         (tmp_path / "ray" / "ray_current_cluster").write_text(address)
         with pytest.raises(

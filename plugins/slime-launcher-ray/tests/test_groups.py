@@ -36,8 +36,8 @@ def test_each_rank_has_its_gpu(live: Live, trainer: str, counts: str) -> None:
     settings = found.model.model_validate({counts: 3, "device": "cuda"})
 
     async def play() -> None:
-        asked = spec("trainer", found.world_size(settings), needs=found.needs(settings), per_node=3)
-        group = await live.launcher.start(asked)
+        trainer_spec = spec("trainer", found.world_size(settings), needs=found.needs(settings), per_node=3)
+        group = await live.launcher.start(trainer_spec)
         assert len({place.devices for place in group.places}) == 3
         await group.close()
 
@@ -107,7 +107,7 @@ def test_freed_resources_are_used(live: Live, tmp_path: Path) -> None:
 
 
 @table(
-    "asked, error, text",
+    "refused, error, text",
     [
         (spec("engine", size=1, needs=Needs(gpus=9.0)), ConfigError, "'engine' needs 1 core, 9 GPUs"),
         (spec(size=9, needs=Needs(gpus=1.0)), ConfigError, "the total is 4 GPUs"),
@@ -131,10 +131,10 @@ def test_freed_resources_are_used(live: Live, tmp_path: Path) -> None:
         (WorkerGroupSpec("kit", 2, TARGET, {"start": -1}, Needs(gpus=1.0)), WorkerError, "cannot start at -1"),
     ],
 )
-def test_refused_group_leaves_nothing(live: Live, asked: WorkerGroupSpec, error: type[SlimeError], text: str) -> None:
+def test_refused_group_leaves_nothing(live: Live, refused: WorkerGroupSpec, error: type[SlimeError], text: str) -> None:
     before = live.alive()
     with pytest.raises(error) as caught:
-        live.run(live.launcher.start(asked))
+        live.run(live.launcher.start(refused))
     assert text in str(caught.value)
     end = time.monotonic() + GONE_S
     while (now := live.alive()) != before and time.monotonic() < end:

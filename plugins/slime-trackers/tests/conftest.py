@@ -49,10 +49,10 @@ def process(tmp_path: Path) -> Process:
         name: str, settings: Mapping[str, object], run_dir: Path, rows: Sequence[Row], *, killed: bool = False
     ) -> None:
         run_dir.mkdir(parents=True, exist_ok=True)
-        asked = json.dumps([name, settings, str(run_dir), rows, killed])
+        arguments = json.dumps([name, settings, str(run_dir), rows, killed])
         here = {"HOME": str(tmp_path), "TRACKIO_DIR": str(tmp_path / "trackio"), "MLFLOW_TRACKING_URI": ""}
         ran = subprocess.run(
-            [sys.executable, "-c", PROCESS, asked],
+            [sys.executable, "-c", PROCESS, arguments],
             capture_output=True,
             text=True,
             check=False,

@@ -92,23 +92,23 @@ def test_lost_rows_are_sent_again_from_metrics(tmp_path: Path) -> None:
 
 
 def test_calls_run_in_order_after_a_timeout() -> None:
-    made: list[int] = []
+    calls: list[int] = []
     goes_on = threading.Event()
 
     def first() -> None:
         goes_on.wait(20.0)
-        made.append(1)
+        calls.append(1)
 
     async def run() -> None:
         thread = WorkerThread("kept")
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(thread.call(first), 0.01)
         goes_on.set()
-        await thread.call(made.append, 2)
+        await thread.call(calls.append, 2)
         thread.end()
 
     asyncio.run(run())
-    assert made == [1, 2]
+    assert calls == [1, 2]
     assert all(thread.name != "kept" for thread in threading.enumerate() if not thread.daemon)
 
 

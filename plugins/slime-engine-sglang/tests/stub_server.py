@@ -1,6 +1,6 @@
 """A server process with the HTTP API of SGLang's releases, but without SGLang, for tests of starting and watching it.
 
-python stand_in.py ... --host 127.0.0.1 --port 30000 --model-path DIR [--release 0.5.9] [--fail] [--die]
+python stub_server.py ... --host 127.0.0.1 --port 30000 --model-path DIR [--release 0.5.9] [--fail] [--die]
 """
 
 import argparse
@@ -27,7 +27,7 @@ DRAFTS = (
     else {"spec_accept_token_num": 3, "spec_draft_token_num": 4, "spec_verify_ct": 2}
 )
 served = {"version": "default"}
-asked: list[str] = []
+calls: list[str] = []
 written = threading.Lock()
 
 
@@ -58,7 +58,7 @@ INFO = {
     "max_req_input_len": 250,
     "argv": sys.argv[1:],
     "tmpdir": os.environ["TMPDIR"],
-    "asked": asked,
+    "calls": calls,
 }
 GETS = {
     **({"/ready": {}} if READY else {}),
@@ -87,7 +87,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             print("the last words of a server", flush=True)
             os._exit(7)
         with written:
-            asked.append(self.path)
+            calls.append(self.path)
         self._answer(POSTS[self.path](body) if self.path in POSTS else None)
 
     def _answer(self, found: dict | None) -> None:
@@ -97,7 +97,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    def log_message(self, *told: object) -> None:
+    def log_message(self, *args: object) -> None:
         pass
 
 

@@ -1,6 +1,6 @@
 """A router process with the HTTP API of smg and sglang-router: round-robin, or by the session's key.
 
-python stand_in_router.py ... --host 127.0.0.1 --port 30000 [--fail]
+python stub_router.py ... --host 127.0.0.1 --port 30000 [--fail]
 
 It also answers the queries to a router's Python: installed releases and arguments.
 """
@@ -80,7 +80,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    def log_message(self, *told: object) -> None:
+    def log_message(self, *args: object) -> None:
         pass
 
 
