@@ -70,10 +70,10 @@ def arguments_model(title: str, arguments: Iterable[Argument]) -> type[Settings]
     return cast(type[Settings], create_model(title, __base__=_Arguments, **fields))  # type: ignore[call-overload]  # fields are known only at run time
 
 
-def command_line(arguments: Iterable[Argument], given: Mapping[str, Json]) -> Iterator[str]:
+def command_line(arguments: Iterable[Argument], values: Mapping[str, Json]) -> Iterator[str]:
     """Values as command-line words. A false switch is omitted or negated; null is omitted."""
     known = {each.name: each for each in arguments}
-    for name, value in given.items():
+    for name, value in values.items():
         if value is False and name in known and known[name].negative:
             yield _flag(known[name].negative)
         if value is False or value is None:

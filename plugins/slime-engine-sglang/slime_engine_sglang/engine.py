@@ -275,8 +275,8 @@ class SglangEngine:
         if self._server is not None:
             body: Table = {"abort_all": True} if rid is None else {"rid": rid}
             servers = [self._server] if self._closed else self.fleet.possible_servers(self._server)
-            asked = [each.ask("/abort_request", body, timeout_s=ABORT_S) for each in servers]
-            await asyncio.gather(*asked, return_exceptions=True)
+            aborts = [each.ask("/abort_request", body, timeout_s=ABORT_S) for each in servers]
+            await asyncio.gather(*aborts, return_exceptions=True)
 
     async def _with_log(self, error: WorkerError) -> WorkerError:
         """The error with the end of the server's log. Waits briefly for the news that the server has died."""

@@ -113,9 +113,9 @@ def check_router(settings: RouterSettings) -> None:
         for name in settings.args
         if name not in free
     ]
-    given = {"policy": settings.policy, **{name: value for name, value in settings.args.items() if name in free}}
+    values = {"policy": settings.policy, **{name: value for name, value in settings.args.items() if name in free}}
     try:
-        arguments_model("RouterArguments", arguments).model_validate(given)
+        arguments_model("RouterArguments", arguments).model_validate(values)
     except ValidationError as error:
         for each in error.errors(include_url=False):
             key = ".".join(map(str, each["loc"]))
@@ -179,5 +179,5 @@ def server_command(settings: SglangSettings, setup: EngineSetup) -> list[str]:
         arguments["enable_memory_saver"] = setup.offloads  # needed to release GPU memory
     if settings.gpus and settings.deterministic:
         arguments["sampling_backend"] = "pytorch"  # the only backend that uses seeds
-    given = arguments | settings.server
-    return [python, *entry, *command_line(server_arguments(settings.python), given)]
+    values = arguments | settings.server
+    return [python, *entry, *command_line(server_arguments(settings.python), values)]

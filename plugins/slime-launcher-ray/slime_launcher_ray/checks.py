@@ -43,9 +43,9 @@ def check_use(settings: RaySettings, groups: Sequence[WorkerGroupSpec]) -> None:
     held: dict[str, dict[str, float]] = {}
     for use in groups:
         if use.colocate_with is None and use.size:
-            each = resources(use.needs, shared_cores=True)
-            check_room(use, room, each, held)
-            held[use.name] = {name: amount * use.size for name, amount in each.items()}
+            share = resources(use.needs, shared_cores=True)
+            check_room(use, room, share, held)
+            held[use.name] = {name: amount * use.size for name, amount in share.items()}
 
 
 def _check_environment(runtime_env: Mapping[str, JsonValue]) -> None:

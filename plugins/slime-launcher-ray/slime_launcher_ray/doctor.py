@@ -86,10 +86,10 @@ def clocks() -> Finding:
 def ports() -> Finding:
     """Checks whether a head could be started here, or whether the cluster's job server answers."""
     if not (address := _address()):
-        taken = [str(port) for port in (HEAD_PORT, JOBS_PORT) if _answers("127.0.0.1", port)]
-        if taken:
+        used_ports = [str(port) for port in (HEAD_PORT, JOBS_PORT) if _answers("127.0.0.1", port)]
+        if used_ports:
             advice = "`ray status` shows a running cluster; else set free ports: ray start --port, --dashboard-port"
-            return Finding(Health.WARNING, f"another process uses port {', '.join(taken)} of this machine", advice)
+            return Finding(Health.WARNING, f"another process uses port {', '.join(used_ports)} of this machine", advice)
         return Finding(Health.OK, f"{HEAD_PORT} and {JOBS_PORT} are free for a head on this machine")
     host = "127.0.0.1" if address == "auto" else address.rpartition(":")[0]
     if _answers(host, JOBS_PORT):

@@ -99,10 +99,10 @@ class RayLauncher:
         self._running = [each for each in self._running if not each.group.is_closed]
         if spec.colocate_with is not None:
             return self._colocated(spec, spec.colocate_with)
-        each = resources(spec.needs, shared_cores=cluster.is_own)
+        share = resources(spec.needs, shared_cores=cluster.is_own)
         held = {running.name: running.lease.resources for running in self._running if running.owns_lease}
-        await asyncio.to_thread(lambda: check_room(spec, cluster.resources(), each, held))
-        lease = Lease(spec, each)
+        await asyncio.to_thread(lambda: check_room(spec, cluster.resources(), share, held))
+        lease = Lease(spec, share)
         await lease.acquire(cluster, self._settings.placement_timeout_s)
         return lease, lease.slots
 

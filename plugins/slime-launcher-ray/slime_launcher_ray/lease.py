@@ -48,12 +48,12 @@ class Slot:
 class Lease:
     """Resources reserved for a group and for colocated groups; freed when the last worker ends."""
 
-    def __init__(self, spec: WorkerGroupSpec, each: Mapping[str, float]) -> None:
+    def __init__(self, spec: WorkerGroupSpec, share: Mapping[str, float]) -> None:
         """Plan the bundles; `acquire` reserves them."""
         self.name = spec.name
-        self.resources = {name: amount * spec.size for name, amount in each.items()}
-        self._bundles, self._indexes, self._strategy = bundles(spec, each)
-        self._each = each
+        self.resources = {name: amount * spec.size for name, amount in share.items()}
+        self._bundles, self._indexes, self._strategy = bundles(spec, share)
+        self._share = share
         self._users = 0
         self._group: PlacementGroup | None = None
         self.is_lost = False
@@ -68,7 +68,7 @@ class Lease:
     @property
     def slots(self) -> list[Slot]:
         """One slot for each worker of the group."""
-        return [Slot(bundle, self._each) for bundle in self._indexes]
+        return [Slot(bundle, self._share) for bundle in self._indexes]
 
     async def acquire(self, cluster: Cluster, timeout_s: float) -> None:
         """Reserve the resources. Raises ConfigError: they were not free in time; lists the free resources."""

@@ -4,8 +4,8 @@ Ranks are ordered by node, then by device, so that neighbouring ranks are close 
 
 Example:
 
-    each = resources(spec.needs, shared_cores=True)
-    check_room(spec, cluster.room(), each, held={})     # or a ConfigError that lists the cluster's resources
+    share = resources(spec.needs, shared_cores=True)
+    check_room(spec, cluster.resources(), share, held={})     # or a ConfigError that lists the cluster's resources
 """
 
 import math
@@ -31,38 +31,38 @@ def resources(needs: Needs, *, shared_cores: bool) -> dict[str, float]:
     return {name: amount for name, amount in found.items() if amount} or {"CPU": LEAST}
 
 
-def bundles(spec: WorkerGroupSpec, each: Mapping[str, float]) -> tuple[list[dict[str, float]], list[int], str]:
+def bundles(spec: WorkerGroupSpec, share: Mapping[str, float]) -> tuple[list[dict[str, float]], list[int], str]:
     """Bundles, the index of each worker's bundle, and Ray's placement strategy."""
     if spec.per_node is not None:
         nodes = math.ceil(spec.size / spec.per_node)
         indexes = [worker // spec.per_node for worker in range(spec.size)]
         sizes = [indexes.count(node) for node in range(nodes)]
-        return [{name: amount * size for name, amount in each.items()} for size in sizes], indexes, "STRICT_SPREAD"
-    return [dict(each) for _ in range(spec.size)], list(range(spec.size)), "PACK"
+        return [{name: amount * size for name, amount in share.items()} for size in sizes], indexes, "STRICT_SPREAD"
+    return [dict(share) for _ in range(spec.size)], list(range(spec.size)), "PACK"
 
 
 def check_room(
-    spec: WorkerGroupSpec, room: ClusterResources, each: Mapping[str, float], held: Mapping[str, Mapping[str, float]]
+    spec: WorkerGroupSpec, room: ClusterResources, share: Mapping[str, float], held: Mapping[str, Mapping[str, float]]
 ) -> None:
     """Check that a cluster without other runs has room for a group.
 
     Args:
         spec: the group.
         room: the cluster's total resources.
-        each: resources of one worker.
+        share: resources of one worker.
         held: resources of this run's other groups, by name.
 
     Raises:
         ConfigError: the cluster is too small.
     """
-    why = _shortage(spec, room, each)
-    for name, amount in each.items():
-        taken = sum(group.get(name, 0.0) for group in held.values())
+    why = _shortage(spec, room, share)
+    for name, amount in share.items():
+        used = sum(group.get(name, 0.0) for group in held.values())
         total = sum(node.resources.get(name, 0.0) for node in room.nodes)
-        if not why and amount * spec.size > total - taken + SLACK:
-            taken_by = f", and {', '.join(held)} uses {format_amount(name, taken)}" if taken else ""
+        if not why and amount * spec.size > total - used + SLACK:
+            used_by = f", with {format_amount(name, used)} used by {', '.join(held)}" if used else ""
             declared = "; `ray start --num-cpus=N` sets a node's number" if name == "CPU" else ""
-            why = f"the total is {format_amount(name, total)}{taken_by}{declared}"
+            why = f"the total is {format_amount(name, total)}{used_by}{declared}"
     if why:
         workers = f"{spec.size} workers, each with {spec.needs}" if spec.size > 1 else str(spec.needs)
         raise ConfigError(
@@ -117,29 +117,29 @@ def places(sites: Sequence[Site]) -> list[Place]:
     return found
 
 
-def _shortage(spec: WorkerGroupSpec, room: ClusterResources, each: Mapping[str, float]) -> str:
+def _shortage(spec: WorkerGroupSpec, room: ClusterResources, share: Mapping[str, float]) -> str:
     nodes = room.nodes
     if room.shares_cores and spec.needs.cpus > own_cores():
         return f"one worker needs {spec.needs.cpus:g} cores, and this machine has {own_cores()}"
-    for name, amount in each.items():
+    for name, amount in share.items():
         most = max((node.resources.get(name, 0.0) for node in nodes), default=0.0)
         if amount > most + SLACK:
             none = "it has no GPU" if name == "GPU" else f"it has no resource named {name}"
             return f"no node has {format_amount(name, amount)}" if most else none
     if spec.per_node is not None:
-        fitting = [node for node in nodes if _fits(each, node, min(spec.per_node, spec.size))]
+        fitting = [node for node in nodes if _fits(share, node, min(spec.per_node, spec.size))]
         wanted = math.ceil(spec.size / spec.per_node)
         if len(fitting) < wanted:
             return f"it needs {wanted} nodes with room for {spec.per_node} workers each, and {len(fitting)} have it"
     return ""
 
 
-def _fits(each: Mapping[str, float], node: Node, workers: int) -> bool:
-    return all(amount * workers <= node.resources.get(name, 0.0) + SLACK for name, amount in each.items())
+def _fits(share: Mapping[str, float], node: Node, workers: int) -> bool:
+    return all(amount * workers <= node.resources.get(name, 0.0) + SLACK for name, amount in share.items())
 
 
 def is_requestable(name: str) -> bool:
-    """Whether a resource is one that users request, not one of Ray's internal resources."""
+    """Whether a resource is one that used_by request, not one of Ray's internal resources."""
     return (
         not name.startswith(("node:", "object_store_memory", "accelerator_type:", "bundle_")) and "_group_" not in name
     )

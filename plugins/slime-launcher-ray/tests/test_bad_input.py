@@ -32,7 +32,7 @@ def test_too_many_gpus_are_refused() -> None:
 
 def test_gpus_of_other_groups_are_counted() -> None:
     groups = [WorkerGroupSpec("trainer", 2, needs=Needs(gpus=1.0)), WorkerGroupSpec("engine", 1, needs=Needs(gpus=1.0))]
-    with pytest.raises(ConfigError, match="the total is 2 GPUs, and trainer uses 2 GPUs"):
+    with pytest.raises(ConfigError, match="the total is 2 GPUs, with 2 GPUs used by trainer"):
         check_use(RaySettings(num_gpus=2), groups)
     colocated = [groups[0], WorkerGroupSpec("engine", 1, needs=Needs(gpus=1.0), colocate_with="trainer")]
     check_use(RaySettings(num_gpus=2), colocated)

@@ -69,7 +69,7 @@ def test_resources_of_the_own_run_are_not_waited_for(live: Live) -> None:
         await group.close()
         return str(caught.value)
 
-    assert "the total is 4 GPUs, and ranks uses 4 GPUs" in live.run(play())
+    assert "the total is 4 GPUs, with 4 GPUs used by ranks" in live.run(play())
 
 
 def test_resources_of_other_runs_time_out(

@@ -83,11 +83,11 @@ class SentRecord:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        kept = json.loads(path.read_text("utf-8")) if path.exists() else {}
-        self.run: str | None = cast(str | None, kept.get("run"))
+        stored = json.loads(path.read_text("utf-8")) if path.exists() else {}
+        self.run: str | None = cast(str | None, stored.get("run"))
         """The library's id of the run; None before the run exists."""
-        self._step = int(kept.get("step", -1))
-        self._names: set[str] | None = set(cast(list[str], kept.get("names", [])))
+        self._step = int(stored.get("step", -1))
+        self._names: set[str] | None = set(cast(list[str], stored.get("names", [])))
 
     def begin(self, run: str, last: int | None) -> None:
         """Continue a run.

@@ -57,16 +57,16 @@ class BroadcastSender(CollectiveSender):
         for peer in peers:
             peer.send_message(Join(settings.address, store.port, first, size, name, settings.backend, left))
             first += peer.hello.ranks
-        made: Future[dist.ProcessGroup] = Future()
+        result: Future[dist.ProcessGroup] = Future()
         # In a thread, which is abandoned if a server fails: joining would hang.
-        given = (made, size, settings.backend, store, name, timeout)
-        joining = threading.Thread(target=_join_group, args=given, daemon=True)
+        arguments = (result, size, settings.backend, store, name, timeout)
+        joining = threading.Thread(target=_join_group, args=arguments, daemon=True)
         joining.start()
-        while not made.done():
+        while not result.done():
             _require_all(peers, "while the process group was created")
             joining.join(CHECK_S)
         try:
-            self._group, self._name, self._members = made.result(), name, members
+            self._group, self._name, self._members = result.result(), name, members
         except Exception as error:
             raise PublicationFailed(f"a server did not join the process group: {error}") from error
         if missing := [peer.hello.engine for peer in peers if not peer.receives(end, DONE)]:
@@ -108,7 +108,7 @@ class BroadcastSender(CollectiveSender):
 
 
 def _join_group(
-    made: "Future[dist.ProcessGroup]", size: int, backend: str, store: Store, name: str, timeout: timedelta
+    result: "Future[dist.ProcessGroup]", size: int, backend: str, store: Store, name: str, timeout: timedelta
 ) -> None:
     """Create a group with processes outside torch's default group, in the same way as SGLang."""
     try:
@@ -117,9 +117,9 @@ def _join_group(
             size, 0, [], Backend(backend), prefixed, group_name=GroupName(name), timeout=timeout
         )
         _world.pg_group_ranks[group] = {rank: rank for rank in range(size)}
-        made.set_result(group)
+        result.set_result(group)
     except Exception as error:
-        made.set_exception(error)
+        result.set_exception(error)
 
 
 def _destroy(group: dist.ProcessGroup, work: dist.Work | None = None) -> None:

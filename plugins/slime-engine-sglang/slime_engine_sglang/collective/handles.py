@@ -78,8 +78,8 @@ def pickle_views(views: Views) -> str:
 
 def _reduce(tensor: torch.Tensor) -> tuple[Callable[..., object], tuple[object, ...]]:
     """Reduce a tensor as torch does, but with the GPU's UUID: its index differs between processes."""
-    rebuild, given = reduce_tensor(tensor)  # type: ignore[no-untyped-call]
+    rebuild, arguments = reduce_tensor(tensor)  # type: ignore[no-untyped-call]
     if tensor.is_cuda:
-        name = str(torch.cuda.get_device_properties(given[DEVICE_INDEX]).uuid)
-        given = (*given[:DEVICE_INDEX], name, *given[DEVICE_INDEX + 1 :])
-    return rebuild, given
+        name = str(torch.cuda.get_device_properties(arguments[DEVICE_INDEX]).uuid)
+        arguments = (*arguments[:DEVICE_INDEX], name, *arguments[DEVICE_INDEX + 1 :])
+    return rebuild, arguments
