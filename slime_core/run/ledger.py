@@ -366,10 +366,13 @@ class LedgeredSource:
             return self._source.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Json]) -> None:
-        """Restore the source, after the ledger: all drawn groups count as returned, since none is in flight."""
+        """Restore the source; call `hold` once the ledger is restored, too."""
         with self._naming("load_state_dict"):
             self._source.load_state_dict(state)
-        self._returned = self._ledger.drawn()
+
+    def hold(self, drawn: Iterable[GroupId]) -> None:
+        """Treat all drawn groups as returned; after a resume none is in flight."""
+        self._returned = set(drawn)
 
     def data_metrics(self) -> Mapping[str, float]:
         with self._naming("data_metrics"):

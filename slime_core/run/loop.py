@@ -366,9 +366,10 @@ class Loop(BaseLoop):
         session = self._session
         if state.data_source is None or state.buffer is None or state.ledger is None or state.scheduler is None:
             raise CheckpointError(f"checkpoint {checkpoint.path} is of a run that only trains; give another --save")
-        session.ledger.load_state_dict(state.ledger.model_dump())
         session.source.load_state_dict(state.data_source)
         session.buffer.load_state_dict(state.buffer)
+        session.ledger.load_state_dict(state.ledger.model_dump())  # cuts the file: after what may refuse the resume
+        session.source.hold(session.ledger.drawn())
         session.buffer.hold(session.ledger.buffered())
         try:
             session.scheduler.load_state_dict(state.scheduler)

@@ -29,10 +29,12 @@ def test_bad_rows_are_told_wherever_prompts_are_read(project: Project, slime: Sl
 def test_a_file_that_changed_under_a_run_is_refused_or_accepted(project: Project, slime: Slime) -> None:
     assert slime("train", "run.toml", "--num-rollout", 1).code == 0
     project.write_rows("prompts.jsonl", good(5))
-    before = (project.run / "run.toml").read_bytes()
+    with (project.run / "ledger.jsonl").open("a") as file:  # as if the run went on after its checkpoint
+        file.write('{"id": "prompts.jsonl:e0:r4:d4", "state": "drawn", "rollout_id": 1}\n')
+    before = [(project.run / name).read_bytes() for name in ("run.toml", "ledger.jsonl")]
     ran = slime("resume", project.run, "--num-rollout", 2)
     assert ran.code != 0
-    assert (project.run / "run.toml").read_bytes() == before
+    assert [(project.run / name).read_bytes() for name in ("run.toml", "ledger.jsonl")] == before
     assert "prompts.jsonl: 8 -> 5 prompts" in ran.err
     assert "--accept-changed-data" in ran.err
     slime.ok("resume", project.run, "--num-rollout", 2, "--accept-changed-data")

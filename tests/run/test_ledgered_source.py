@@ -87,7 +87,7 @@ def test_a_draw_is_recorded_once_and_what_came_back_is_counted_until_it_is_drawn
         ("kit:e0:r2:d2", "drawn", 3),
     ]
     assert ledger.accounts.counts()["drawn"] == 3
-    source.load_state_dict({"next": 3})
+    source.hold(ledger.drawn())
     assert source.returned == 3, "none is in flight in a process that begins"
     ledger.close()
 
