@@ -254,6 +254,7 @@ class Session(BaseSession):
         super().__init__(plan, folder, display)
         self.tokenizer = self.build.tokenizer()
         with ExitStack() as undo:
+            undo.callback(self.build.protection.close)  # the checks of labels may have started workers
             self.replay = self.build.replay()
             self.ledger = undo.enter_context(closing(Ledger(folder.ledger, self.replay.max_uses)))
             self.build.serve_models(self.launcher, folder)
