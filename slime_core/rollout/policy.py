@@ -146,7 +146,7 @@ class RolloutPolicy:
     max_concurrency: int = 4096
     """Most samples generated at once."""
     max_filter_waves: int = 16
-    """SyncScheduler of draws before a rollout that still lacks groups raises an error."""
+    """Waves of draws before a rollout that still lacks groups raises an error."""
     reward_on_error: RewardOnError = RewardOnError.DROP
     """What to do with failed samples."""
     max_error_rate: float = 0.05

@@ -171,7 +171,7 @@ class Scheduler(ABC):
         return check_decision(answer, plugin=use.plugin, group=group)
 
     def remove_samples(self, stats: RolloutStats, context: FilterContext, since: int = 0) -> None:
-        """Apply each sample filter to the kept groups from index `since` on. Errors as in `sort`."""
+        """Apply each sample filter to the kept groups from index `since` on. Errors as in `filter_groups`."""
         for use in self._sample_filters:
             groups = tuple(stats.kept[since:])
             with plugin_errors("sample filter", use.plugin):
