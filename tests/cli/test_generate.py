@@ -1,5 +1,6 @@
 """`slime generate`: prompts from everywhere, samples, stops, clear errors."""
 
+import asyncio
 import io
 import json
 import shutil
@@ -8,7 +9,12 @@ from pathlib import Path
 import pytest
 
 from slime_core.data import HfTokenizer
+from slime_core.errors import WorkerError
+from slime_core.roles import FinishReason, GenerateOutput, GenerateRequest, SamplingParams
+from slime_local.generate import PromptBatch, responses
+from slime_testing import CharTokenizer
 from tests.conftest import Project, Slime
+from tests.rollout.bench import Idle
 from tests.tables import table
 
 OLD = '{"response": "an answer of yesterday"}\n'
@@ -151,3 +157,39 @@ def test_responses_that_are_cut_short_are_said(project: Project, slime: Slime, o
     ) in ran.err
     fits = slime("generate", project.model, "abc", "--max-new-tokens", POSITIONS - taken, *flags)
     assert "cut short" not in fits.err
+
+
+class Dies(Idle):
+    """Answers with the last letter of the prompt; an x kills it, and a w is never answered."""
+
+    running = 0
+
+    async def generate(self, request: GenerateRequest) -> GenerateOutput:
+        self.running += 1
+        letter = chr(request.prompt[-1])
+        try:
+            for _ in range(19 if letter == "x" else 1):
+                await asyncio.sleep(0)
+            if letter == "x":
+                raise WorkerError("engine 0 died")
+            if letter == "w":
+                await asyncio.Event().wait()
+            return GenerateOutput([ord(letter), 0], [-0.5, -0.5], FinishReason.STOP, 0)
+        finally:
+            self.running -= 1
+
+
+def test_an_engine_that_dies_ends_the_other_requests_after_the_answers_before_them() -> None:
+    engine, found, tokenizer = Dies(), list[str](), CharTokenizer()
+    batch = PromptBatch([tokenizer.encode(prompt) for prompt in ("pa", "px", "pw")], SamplingParams(8), 1, 0)
+
+    async def read() -> None:
+        async for each in responses(engine, tokenizer, batch):
+            found.append(each.text)  # what came before the error is wanted, too
+
+    async def go() -> None:
+        with pytest.raises(WorkerError, match="engine 0 died"):
+            await read()
+        assert (found, engine.running, len(asyncio.all_tasks())) == (["a"], 0, 1)
+
+    asyncio.run(go())

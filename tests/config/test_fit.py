@@ -234,6 +234,10 @@ def plan_of(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> PlanO
         (served(model="x"), "unknown setting served_models.big.model."),
         (JUDGED, "reward 'served_judge' asks the model 'judge', which this run does not serve. Models: none; add one"),
         ({**JUDGED, "served_models": {"judges": {"hf_checkpoint": "MODEL"}}}, "Did you mean 'judges'?"),
+        # room of a sample
+        ({"rollout_max_context_len": 100_000}, "rollout_max_context_len = 100000: the model in"),
+        ({"rollout_max_context_len": 8}, "rollout_max_response_len = 8: the context has 8 tokens"),
+        (one_set(max_response_len=256), "eval_prompt_data.a.max_response_len = 256: the model in"),
         # the best checkpoint
         ({**one_set(), "save_best": "b"}, "save_best = 'b' names no evaluation set. eval_prompt_data has: a"),
         ({**one_set(), "save_best": "a", "debug_rollout_only": True}, "save_best has no effect here: with debug_roll"),

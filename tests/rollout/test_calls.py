@@ -15,15 +15,16 @@ from slime_core.roles import (
     EngineExtras,
     FinishReason,
     GenerateChunk,
+    GenerateContext,
     GenerateOutput,
     GenerateRequest,
     SamplingParams,
 )
-from slime_core.rollout import RolloutPolicy
+from slime_core.rollout import EvalSet, RolloutPolicy, SingleTurn, evaluate
 from slime_core.rollout.calls import Calls, PausableEngine, SamplesInFlight
-from slime_core.sample import GroupId, Sample
+from slime_core.sample import Group, GroupId, Sample
 from slime_core.seeds import derive_seed
-from tests.rollout.bench import Idle, checked
+from tests.rollout.bench import Idle, checked, make_bench
 from tests.tables import table
 
 GROUP = GroupId("numbers", 0, 3, 3)
@@ -182,6 +183,22 @@ def test_calls_end_at_the_turn_limit_and_failed_ones_do_not_count() -> None:
 def test_what_cannot_be_measured_is_refused(name: str, value: float) -> None:
     with pytest.raises(ContractError, match="expected a name and a finite number"):
         calls_of(Echo()).measure(name, value)
+
+
+def test_measures_become_metrics_of_rollouts_and_evaluations() -> None:
+    class Measures(SingleTurn):
+        async def __call__(self, sample: Sample, ctx: GenerateContext) -> list[Sample]:
+            for _ in range(2):
+                ctx.measure("tool_calls", 10.0 * (sample.group_index or 0) + (sample.index or 0))
+            return await super().__call__(sample, ctx)
+
+    bench = make_bench(generator=Measures(), n=2)
+    metrics = asyncio.run(bench.scheduler.collect(0, 2)).metrics
+    assert metrics["rollout/scripted/tool_calls/mean"] == (0 + 1 + 10 + 11) / 4
+    assert metrics["rollout/scripted/tool_calls/p99"] == 11.0
+    group = Group(GroupId("eval:x", 0, 0, 0), [Sample(group_index=3, index=0, rollout_id=0, prompt="1")])
+    found = asyncio.run(evaluate(bench.scheduler, [EvalSet("x", [group], SAMPLING)], rollout_id=0)).metrics
+    assert found["eval/x/scripted/tool_calls/mean"] == 30.0
 
 
 @table("sessions, noted", [(("a", "a"), "a"), (("a", None), "a"), (("a", "b"), None), ((), None)])
