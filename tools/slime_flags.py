@@ -34,12 +34,12 @@ TOGETHER = 3
 def cell(flag: Flag) -> str:
     """What a flag is here, as Markdown."""
     if flag.outcome is Outcome.SAME:
-        return "same" + (f"; {flag.told}" if flag.told else "")
+        return "same" + (f"; {flag.note}" if flag.note else "")
     if flag.key.endswith(".path"):
         role, choice, _ = flag.key.split(".")
         typed = role.replace("_", "-")
         calls = f"`--{typed} {choice} --{typed}.{choice}.path …` calls the function as slime does"
-        return f"{calls}; {flag.told}" if flag.told else calls
+        return f"{calls}; {flag.note}" if flag.note else calls
     if key := key_of(flag):
         values = ", ".join(f"`{each}`" for each in flag.values.values() if isinstance(each, str))
         more = "; ".join(each for each in (f"as {values}" if values else "", advice(flag)) if each)

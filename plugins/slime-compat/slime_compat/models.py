@@ -3,7 +3,7 @@
 Example:
 
     check_model_type("qwen3-4B", Path("models/Qwen3-4B"))       # ConfigError if the directory has another model
-    fitting({"num_hidden_layers": 36, "hidden_size": 2560, ...})        # ("qwen3-4B", "qwen3-4B-Instruct-2507")
+    names_by_size({"num_hidden_layers": 36, "hidden_size": 2560, ...})        # ("qwen3-4B", "qwen3-4B-Instruct-2507")
 """
 
 import functools
@@ -60,7 +60,7 @@ def check_sizes(name: str, config: Mapping[str, Json], key: str, model: str) -> 
         f"{each} {size}, but config.json has {there}" for each, size, there in _compared(name, config) if size != there
     ]
     if wrong:
-        others = fitting(config)
+        others = names_by_size(config)
         hint = f" It has the sizes of {' or '.join(map(repr, others))}." if others else ""
         raise ConfigError(f"{key} = {name!r} does not fit {model}: {'; '.join(wrong)}.{hint}")
 
@@ -73,7 +73,7 @@ def _check_name(name: str, key: str) -> None:
         )
 
 
-def fitting(config: Mapping[str, Json]) -> tuple[str, ...]:
+def names_by_size(config: Mapping[str, Json]) -> tuple[str, ...]:
     """The names of the models that have the sizes of a config.json."""
     return tuple(
         name

@@ -43,7 +43,7 @@ def slime_names() -> Iterator[ForeignName]:
             continue
         values = {value: ours for value, ours in flag.values.items() if isinstance(ours, str) and ours != value}
         key = key_of(flag)
-        means = partial(meaning, flag) if flag.outcome is Outcome.MAPPED and not flag.asks else None
+        means = partial(meaning, flag) if flag.outcome is Outcome.MAPPED and not flag.owner else None
         yield ForeignName(
             name,
             key,

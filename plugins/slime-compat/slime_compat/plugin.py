@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from importlib import import_module
 from typing import Any
 
-from slime_compat.settings import MAX_OPEN, FunctionSettings, GenerateSettings, RewardSettings
+from slime_compat.settings import MAX_CONCURRENCY, FunctionSettings, GenerateSettings, RewardSettings
 from slime_core import hookimpl
 from slime_core.roles import (
     BufferFilterSpec,
@@ -47,16 +47,16 @@ def slime_rewards() -> Iterable[RewardSpec]:
 @hookimpl
 def slime_group_rewards() -> Iterable[GroupRewardSpec]:
     """`--custom-rm-path` with `--group-rm`."""
-    summary, made = "async f(args, samples), slime's --custom-rm-path with --group-rm", _adapter("SlimeGroupReward")
-    yield GroupRewardSpec("group_rm", made, RewardSettings, summary, timeout_s=120.0, isolation=Isolation.LOOP)
+    summary, build = "async f(args, samples), slime's --custom-rm-path with --group-rm", _adapter("SlimeGroupReward")
+    yield GroupRewardSpec("group_rm", build, RewardSettings, summary, timeout_s=120.0, isolation=Isolation.LOOP)
 
 
 @hookimpl
 def slime_generators() -> Iterable[GeneratorSpec]:
     """`--custom-generate-function-path`."""
     summary = "async f(args, sample, sampling_params), slime's --custom-generate-function-path"
-    made = _adapter("SlimeGenerate")
-    yield GeneratorSpec("generate", made, GenerateSettings, summary, max_concurrency=MAX_OPEN)
+    build = _adapter("SlimeGenerate")
+    yield GeneratorSpec("generate", build, GenerateSettings, summary, max_concurrency=MAX_CONCURRENCY)
 
 
 @hookimpl

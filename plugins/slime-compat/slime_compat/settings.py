@@ -4,7 +4,7 @@ from pydantic import Field, JsonValue
 
 from slime_core import Settings
 
-MAX_OPEN = 128
+MAX_CONCURRENCY = 128
 """Maximum concurrent generations; each needs a file descriptor for its endpoint and one per connection."""
 
 

@@ -30,7 +30,7 @@ SLOT = 0
 """The fixed rollout number of the saved state; a checkpoint has one state."""
 
 
-def _known(setup: DataSourceSetup) -> dict[str, object]:
+def _known_arguments(setup: DataSourceSetup) -> dict[str, object]:
     rows = setup.row_format
     return {
         "n_samples_per_prompt": setup.n_samples_per_prompt,
@@ -59,7 +59,7 @@ class SlimeDataSource:
         weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
         self._scratch = Path(folder)
         places = {"save": folder, "load": folder, "rollout_global_dataset": True, "source_setup": setup}
-        self._args = Arguments({**_known(setup), **settings.args, **places}, "data_source.source")
+        self._args = Arguments({**_known_arguments(setup), **settings.args, **places}, "data_source.source")
         self._source = cast(DataSource, build(self._args))
         self._drawn = 0
         self._returned: list[Group] = []

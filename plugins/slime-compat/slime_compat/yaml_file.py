@@ -13,7 +13,7 @@ from slime_core.sample import Json
 if TYPE_CHECKING:
     from ruamel.yaml.nodes import Node
 
-MAX_WRITTEN_OUT = 1024 * 1024
+MAX_EXPANDED_SIZE = 1024 * 1024
 """Maximum characters and values of a file with every alias expanded."""
 
 
@@ -31,7 +31,7 @@ def read_yaml(path: Path) -> dict[str, Json]:
     try:
         yaml = YAML(typ="safe", pure=True)
         root = yaml.compose(path.read_text("utf-8-sig"))
-        too_long = root is not None and _written_out(root, {}) > MAX_WRITTEN_OUT
+        too_long = root is not None and _expanded_size(root, {}) > MAX_EXPANDED_SIZE
         values = None if root is None or too_long else yaml.constructor.construct_document(root)
     except FileNotFoundError:
         raise ConfigError(f"{path} does not exist; give the path of an existing file") from None
@@ -46,8 +46,8 @@ def read_yaml(path: Path) -> dict[str, Json]:
         raise ConfigError(f"{path} is nested too deeply; no key needs that many levels: flatten it") from None
     if too_long:
         raise ConfigError(
-            f"{path}: its aliases expand to over {MAX_WRITTEN_OUT} characters, or contain themselves; replace them by "
-            "their values"
+            f"{path}: its aliases expand to over {MAX_EXPANDED_SIZE} characters, or contain themselves; write their "
+            "values instead"
         )
     if not isinstance(values, dict | None):
         raise ConfigError(f"{path} holds a {type(values).__name__}; expected keys with values, such as lr: 1e-6")
@@ -55,12 +55,12 @@ def read_yaml(path: Path) -> dict[str, Json]:
     return cast("dict[str, Json]", values or {})
 
 
-def _written_out(node: "Node", sizes: dict[int, int]) -> int:
+def _expanded_size(node: "Node", sizes: dict[int, int]) -> int:
     # Nested aliases could exhaust the memory, because `<<` and each traversal expand them.
     if id(node) not in sizes:
-        sizes[id(node)] = MAX_WRITTEN_OUT + 1  # placeholder, so that a node inside itself is too long
+        sizes[id(node)] = MAX_EXPANDED_SIZE + 1  # placeholder, so that a node inside itself is too long
         inner = [one for each in node.value for one in (each if isinstance(each, tuple) else (each,))]
         sizes[id(node)] = 1 + (
-            len(node.value) if isinstance(node.value, str) else sum(_written_out(each, sizes) for each in inner)
+            len(node.value) if isinstance(node.value, str) else sum(_expanded_size(each, sizes) for each in inner)
         )
     return sizes[id(node)]

@@ -63,7 +63,7 @@ def taken(flag: Flag) -> Json:
 @of(Outcome.MAPPED)
 def test_mapped_flags_equal_their_keys(catalog: Catalog, flag: Flag) -> None:
     """A flag gives the same configuration as the keys on the reference page."""
-    if flag.asks:
+    if flag.owner:
         return  # depends on whether the trainer has the setting
     before = merge({"reward": {"use": "math"}}, {**LEAST, **NEEDS.get(flag.name, {})})
     if flag.name in ("rm_type", "custom_rm_path"):
@@ -85,9 +85,9 @@ def test_approximate_mappings_are_refused(catalog: Catalog) -> None:
         parse_config({**LEAST, "reward": {"use": "math"}, "rollout_seed": 42}, catalog)
 
 
-@of(Outcome.TOLD, Outcome.ALWAYS, Outcome.REFUSED)
+@of(Outcome.EXPLAINED, Outcome.ALWAYS, Outcome.REFUSED)
 def test_other_flags_get_advice(catalog: Catalog, flag: Flag) -> None:
-    if flag.asks and FlatKeys(catalog).owners_of(flag.name):
+    if flag.owner and FlatKeys(catalog).owners_of(flag.name):
         return  # the trainer has it
     with pytest.raises(ConfigError) as raised:
         parse_config({**LEAST, "reward": {"use": "math"}, flag.name: 1}, catalog)

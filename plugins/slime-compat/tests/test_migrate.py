@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from slime_compat.migrate.migrate import migrate, report
-from slime_compat.migrate.outcome import Fate, Migration
+from slime_compat.migrate.migration import Migration, Result
 from slime_core.cli import run_cli
 from slime_core.config import read_run_file
 from slime_core.errors import ConfigError
@@ -110,7 +110,7 @@ def of(folder: Path, text: str, **defined: str) -> Migration:
 
 def left(migration: Migration) -> dict[str, str]:
     """Flags that were left out and matter, with the reason."""
-    return {row.flag.split()[0]: row.here for row in migration.of(Fate.LEFT_OUT)}
+    return {row.flag.split()[0]: row.here for row in migration.of(Result.LEFT_OUT)}
 
 
 @pytest.fixture
@@ -243,58 +243,58 @@ EXPERTS = "--tensor-model-parallel-size 2 --expert-model-parallel-size 2 --actor
 
 
 @table(
-    "flag, fate, said",
+    "flag, result, said",
     [
-        ("--update-weights-interval 4", Fate.CARRIED, "update_weights_interval = 4"),
-        ("--keep-old-actor", Fate.NEEDLESS, "keep_old_actor has no effect here"),
-        ("--save-hf /models/{rollout_id}", Fate.CARRIED, 'save_hf = "/models/{rollout_id}"'),
+        ("--update-weights-interval 4", Result.KEPT, "update_weights_interval = 4"),
+        ("--keep-old-actor", Result.NEEDLESS, "keep_old_actor has no effect here"),
+        ("--save-hf /models/{rollout_id}", Result.KEPT, 'save_hf = "/models/{rollout_id}"'),
         (
             "--colocate --actor-num-gpus-per-node 4",
-            Fate.MINOR,
+            Result.MINOR,
             "offload_train = false: trainer 'megatron' cannot release",
         ),
-        ("--expert-tensor-parallel-size 1", Fate.NEEDLESS, "this is the default"),
+        ("--expert-tensor-parallel-size 1", Result.NEEDLESS, "this is the default"),
         (
             "--tensor-model-parallel-size 2 --expert-tensor-parallel-size 1",
-            Fate.NEEDLESS,
+            Result.NEEDLESS,
             "experts are not distributed",
         ),
         (
             f"{EXPERTS} --expert-tensor-parallel-size 1",
-            Fate.CARRIED,
+            Result.KEPT,
             "trainer.megatron.expert_tensor_parallel_size = 1",
         ),
         (
             "--pipeline-model-parallel-size 2 --decoder-last-pipeline-num-layers 3 --actor-num-gpus-per-node 2",
-            Fate.MAPPED,
+            Result.MAPPED,
             "trainer.megatron.num_layers_in_last_pipeline_stage = 3",
         ),
-        ("--rolout-seed 3", Fate.LEFT_OUT, "slime has no such flag. Did you mean 'rollout_seed'?"),
-        ("--use-dynamic-global-batch-size", Fate.NEEDLESS, "until 0.2.4"),
-        ("--critic-train-only", Fate.LEFT_OUT, "until 0.2.4; num_critic_only_steps sets"),
-        ("--hidden-dropout 0.1", Fate.LEFT_OUT, "hidden_dropout of megatron-core's"),
-        ("--sglang-mem-fraction-statik 1", Fate.LEFT_OUT, "Did you mean 'mem_fraction_static'?"),
-        ("--sglang-model-path m", Fate.LEFT_OUT, "follows from hf_checkpoint"),
-        ("--eval-interval 20", Fate.NEEDLESS, "eval_interval has no effect here"),
-        ("--global-batch-size 7", Fate.LEFT_OUT, "not a multiple of 7"),
-        ("--no-offload-train", Fate.CARRIED, "offload_train = false"),
-        ("--router-policy round_robin", Fate.MAPPED, 'engine.sglang.router.policy = "round_robin"'),
-        ("--wandb-key $WANDB_KEY", Fate.MINOR, "set WANDB_API_KEY in the environment"),
-        ("--use-wandb --wandb-project sums", Fate.CARRIED, 'wandb_project = "sums"'),
-        ("--eps-clip 0.1 0.2", Fate.LEFT_OUT, "expected one value, got 2"),
-        ("--use-kl-loss yes", Fate.LEFT_OUT, "expected no value"),
-        ("--load /elsewhere --save /here", Fate.LEFT_OUT, "a run starts from hf_checkpoint"),
-        ("--rollout-seed 1 --seed 2", Fate.LEFT_OUT, "contradicts seed = "),
+        ("--rolout-seed 3", Result.LEFT_OUT, "slime has no such flag. Did you mean 'rollout_seed'?"),
+        ("--use-dynamic-global-batch-size", Result.NEEDLESS, "until 0.2.4"),
+        ("--critic-train-only", Result.LEFT_OUT, "until 0.2.4; num_critic_only_steps sets"),
+        ("--hidden-dropout 0.1", Result.LEFT_OUT, "hidden_dropout of megatron-core's"),
+        ("--sglang-mem-fraction-statik 1", Result.LEFT_OUT, "Did you mean 'mem_fraction_static'?"),
+        ("--sglang-model-path m", Result.LEFT_OUT, "follows from hf_checkpoint"),
+        ("--eval-interval 20", Result.NEEDLESS, "eval_interval has no effect here"),
+        ("--global-batch-size 7", Result.LEFT_OUT, "not a multiple of 7"),
+        ("--no-offload-train", Result.KEPT, "offload_train = false"),
+        ("--router-policy round_robin", Result.MAPPED, 'engine.sglang.router.policy = "round_robin"'),
+        ("--wandb-key $WANDB_KEY", Result.MINOR, "set WANDB_API_KEY in the environment"),
+        ("--use-wandb --wandb-project sums", Result.KEPT, 'wandb_project = "sums"'),
+        ("--eps-clip 0.1 0.2", Result.LEFT_OUT, "expected one value, got 2"),
+        ("--use-kl-loss yes", Result.LEFT_OUT, "expected no value"),
+        ("--load /elsewhere --save /here", Result.LEFT_OUT, "a run starts from hf_checkpoint"),
+        ("--rollout-seed 1 --seed 2", Result.LEFT_OUT, "contradicts seed = "),
     ],
 )
-def test_flags_have_an_outcome_and_a_reason(tmp_path: Path, flag: str, fate: Fate, said: str) -> None:
-    rows = of(tmp_path, f"python train.py {REST} {flag}").of(fate)
+def test_flags_have_an_outcome_and_a_reason(tmp_path: Path, flag: str, result: Result, said: str) -> None:
+    rows = of(tmp_path, f"python train.py {REST} {flag}").of(result)
     assert [row.here for row in rows if row.flag.split()[0] in flag and said in row.here], rows
 
 
 def test_missing_backslash_is_suggested(tmp_path: Path) -> None:
     migration = of(tmp_path, f"python train.py \\\n  --lr 1\n  --num-rollout 3 {REST}")
-    assert any("is a \\ missing before it?" in row.flag for row in migration.of(Fate.LEFT_OUT))
+    assert any("is a \\ missing before it?" in row.flag for row in migration.of(Result.LEFT_OUT))
 
 
 def test_environment_is_reported_without_secrets(launch: Path) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from slime_compat.models import check_model_type, fitting, model_types
+from slime_compat.models import check_model_type, model_types, names_by_size
 from slime_core.errors import ConfigError
 from slime_core.sample import Json
 from tests.tables import table
@@ -59,5 +59,5 @@ def test_a_directory_without_a_configuration_is_refused(tmp_path: Path) -> None:
 
 
 def test_model_types_are_found_by_size() -> None:
-    assert "qwen3-4B" in fitting(QWEN3_4B)
-    assert fitting({}) == ()
+    assert "qwen3-4B" in names_by_size(QWEN3_4B)
+    assert names_by_size({}) == ()

@@ -29,7 +29,7 @@ def test_foreign_names_lead_to_known_keys(catalog: Catalog) -> None:
     ours = {*FAMILY_OF_KEY, *SELECTABLE, *ROLE_OF_ALIAS, *FlatKeys(catalog).owners}
     names = list(foreign_names())
     assert {*catalog.foreign_names} >= {*names}
-    passed_on = {name for name, flag in flags().items() if flag.asks}  # some trainers have them
+    passed_on = {name for name, flag in flags().items() if flag.owner}  # some trainers have them
     assert not ours & {each.name for each in names} - passed_on
     assert [each.key for each in names if each.key not in {"", *ours} and not package_of_key(each.key)[0]] == []
 

@@ -45,7 +45,7 @@ class Outcome(enum.Enum):
     """A key here has the same name."""
     MAPPED = "mapped"
     """The flag is accepted and translated to another key or value."""
-    TOLD = "told"
+    EXPLAINED = "explained"
     """The equivalent is inexact, or depends on more than the flag; an error explains it."""
     ALWAYS = "nothing to write"
     """The flag requests fixed behaviour, or follows from another setting."""
@@ -76,7 +76,7 @@ class Flag:
     """The function in `slime_compat.migrate.specials` that translates it, if that depends on other flags."""
     nearly: bool = False
     """Whether its equivalent here is inexact."""
-    asks: str = ""
+    owner: str = ""
     """The `role.choice` that may have a setting of the same name."""
     always: str = ""
     """The reason why there is nothing to write."""
@@ -90,7 +90,7 @@ class Flag:
     """slime's default, if ours differs."""
     config: str = ""
     """Its key in a model's config.json."""
-    told: str = ""
+    note: str = ""
     """Further advice for the user."""
     example: str = ""
     """An example value, for the reference page and the tests."""
@@ -108,7 +108,7 @@ class Flag:
         if self.same:
             return Outcome.SAME
         if self.special or (self.nearly and self.key):
-            return Outcome.TOLD
+            return Outcome.EXPLAINED
         if self.key or self.set:
             return Outcome.MAPPED
         return Outcome.ALWAYS if self.always else Outcome.REFUSED
@@ -174,7 +174,7 @@ def key_of(flag: Flag) -> str:
 
 def advice(flag: Flag) -> str:
     """What to write instead, or why there is no equivalent."""
-    parts = [flag.told] if flag.told else []
+    parts = [flag.note] if flag.note else []
     if flag.special:
         pass
     elif flag.key and not key_of(flag):
@@ -185,8 +185,8 @@ def advice(flag: Flag) -> str:
         parts.append(f"leave it out: {flag.always}")
     if flag.refused:
         parts.append(flag.refused)
-    if flag.asks:
-        parts.append(f"a setting of [{flag.asks}], if the trainer has it; see `slime plugins show`")
+    if flag.owner:
+        parts.append(f"a setting of [{flag.owner}], if the trainer has it; see `slime plugins show`")
     if flag.until:
         parts.insert(0, f"until {flag.until}")
     return "; ".join(parts)

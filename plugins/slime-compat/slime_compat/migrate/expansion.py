@@ -4,7 +4,7 @@ Example:
 
     holds(node_of('[ -z "$X" ] || [ "$X" -le 0 ]'), scope)       # True, False, or None if unknown
     evaluate("N * (M + 1)", {"N": "2", "M": "3"})    # 8
-    printed(["basename", "a/b.sh", ".sh"])      # "b"
+    command_output(["basename", "a/b.sh", ".sh"])      # "b"
 
 `$(…)` is expanded for commands whose output depends only on their words: `cd … && pwd`, `cat <<EOF`, `basename`.
 """
@@ -20,7 +20,7 @@ from pathlib import Path
 
 from tree_sitter import Node
 
-from slime_compat.migrate.outcome import Text, Unknown, Value, Word, joined
+from slime_compat.migrate.migration import Text, Unknown, Value, Word, concatenate
 
 _OPERATORS: Mapping[type[ast.operator], Callable[[int, int], int]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul,
@@ -35,12 +35,12 @@ _COMPARED: Mapping[str, Callable[[int, int], bool]] = {
 def evaluate(formula: str, variables: Mapping[str, str]) -> int | None:
     """Value of an integer formula with variables; None if it is not one."""
     try:
-        return _computed(ast.parse(re.sub(r"\$\{?(\w+)\}?", r"\1", formula).strip(), mode="eval").body, variables)
+        return _evaluate_node(ast.parse(re.sub(r"\$\{?(\w+)\}?", r"\1", formula).strip(), mode="eval").body, variables)
     except (SyntaxError, ValueError, KeyError, ZeroDivisionError, RecursionError):
         return None
 
 
-def compared(left: str, sign: str, right: str) -> bool | None:
+def compare_numbers(left: str, sign: str, right: str) -> bool | None:
     """Result of comparing two numbers in a test; None for other texts or signs."""
     try:
         return _COMPARED[sign](int(left), int(right))
@@ -48,18 +48,18 @@ def compared(left: str, sign: str, right: str) -> bool | None:
         return None
 
 
-def _computed(node: ast.expr, variables: Mapping[str, str]) -> int:
+def _evaluate_node(node: ast.expr, variables: Mapping[str, str]) -> int:
     match node:
         case ast.Constant(value=int(number)) if not isinstance(number, bool):
             return number
         case ast.Name(id=name):
             return int(variables[name])
         case ast.BinOp(left=left, op=sign, right=right) if type(sign) in _OPERATORS:
-            return _OPERATORS[type(sign)](_computed(left, variables), _computed(right, variables))
+            return _OPERATORS[type(sign)](_evaluate_node(left, variables), _evaluate_node(right, variables))
     raise ValueError(ast.dump(node))
 
 
-def printed(words: Sequence[str]) -> str | None:
+def command_output(words: Sequence[str]) -> str | None:
     """A command's output; None if it is unknown without running the command."""
     name, *given = [each for each in words if each != "--"]
     try:
@@ -108,7 +108,7 @@ _PROGRAMS: Mapping[str, Callable[[Sequence[str]], str]] = {
     "echo": _echo,
     "seq": _seq,
 }
-PURE = frozenset(_PROGRAMS)
+SUPPORTED = frozenset(_PROGRAMS)
 """Supported programs, whose output depends only on their words."""
 
 
@@ -164,7 +164,7 @@ def all_words(nodes: Sequence[Node], scope: Scope) -> Iterator[Word]:
         if end - at == 1:
             yield from words(nodes[at], scope)
         else:
-            yield Word(joined(text_of(each, scope) for each in nodes[at:end]), line_of(nodes[at]), scope.name)
+            yield Word(concatenate(text_of(each, scope) for each in nodes[at:end]), line_of(nodes[at]), scope.name)
         at = end
 
 
@@ -193,7 +193,7 @@ def _spans(node: Node, scope: Scope, start: int, end: int) -> Text:
             continue
         parts += [_plain(scope.source[start : child.start_byte]), text_of(child, scope)]
         start = child.end_byte
-    return joined([*parts, _plain(scope.source[start:end])])
+    return concatenate([*parts, _plain(scope.source[start:end])])
 
 
 def _plain(text: bytes) -> str:
@@ -203,8 +203,8 @@ def _plain(text: bytes) -> str:
 def _concatenation(node: Node, scope: Scope) -> Text:
     if any(child.type == "$" for child in node.children):  # the grammar loses a name behind ']*'
         parts = re.split(r"(\$\{?\w+\}?)", scope.raw(node))
-        return joined(_value(each.strip("${}"), node, scope) if each.startswith("$") else each for each in parts)
-    return joined(text_of(child, scope) for child in node.children)
+        return concatenate(_value(each.strip("${}"), node, scope) if each.startswith("$") else each for each in parts)
+    return concatenate(text_of(child, scope) for child in node.children)
 
 
 def _variable(node: Node, scope: Scope) -> Text:
@@ -235,7 +235,7 @@ def _expansion(node: Node, scope: Scope) -> Text:
     if len(names) < 1 or parts[0].type not in ("variable_name", "subscript") or not operators:
         return scope.unknown(node, f"{_short(scope.raw(node))} is not supported")
     name, operator = scope.raw(names[0]), scope.raw(operators[0])
-    rest = joined(text_of(child, scope) for child in parts[2:])
+    rest = concatenate(text_of(child, scope) for child in parts[2:])
     value = scope.variables.get(name)
     if operator in (":-", "-", ":=", "="):
         is_set = value is not None and (value != "" or operator in ("-", "="))
@@ -261,15 +261,15 @@ def _substitution(node: Node, scope: Scope) -> Text:
         return _here_document(bodies[0], scope) if len(bodies) == 1 else unknown
     if body.type != "command":
         return unknown
-    return _printed(body, scope) or unknown
+    return _command_output(body, scope) or unknown
 
 
-def _printed(command: Node, scope: Scope) -> Text | None:
+def _command_output(command: Node, scope: Scope) -> Text | None:
     given = [each.text for each in all_words(command.named_children, scope)]
     known = [each for each in given if isinstance(each, str)]
     if len(known) < len(given):
-        return next(each for each in given if isinstance(each, Unknown)) if known and known[0] in PURE else None
-    return printed(known) if known else None
+        return next(each for each in given if isinstance(each, Unknown)) if known and known[0] in SUPPORTED else None
+    return command_output(known) if known else None
 
 
 def _folder(body: Node, scope: Scope) -> Text | None:
@@ -377,4 +377,4 @@ def _binary(node: Node, scope: Scope) -> bool | None:
         return fnmatch.fnmatchcase(left, right)
     if sign == "!=":
         return not fnmatch.fnmatchcase(left, right)
-    return compared(left, sign, right)
+    return compare_numbers(left, sign, right)

@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from slime_compat.flags.table import flags
-from slime_compat.migrate.carry import ENGINE, TRAINER, translate
-from slime_compat.migrate.outcome import Fate, Given, Migration, Row, Unknown, Word, given_flags
+from slime_compat.migrate.migration import GivenFlag, Migration, Result, Row, Unknown, Word, given_flags
 from slime_compat.migrate.script import PROGRAMS, Script, Training, read_script
+from slime_compat.migrate.translate import ENGINE, TRAINER, translate
 from slime_core.config import Installed, write_toml
 from slime_core.errors import ConfigError, SlimeError
 
@@ -50,7 +50,7 @@ def migrate(path: Path, defined: Mapping[str, str]) -> Migration:
         migration.put(("rollout_policy",), "async")
         migration.weak.add(("rollout_policy",))
         migration.rows.append(
-            Row(Fate.MAPPED, training.program, 'rollout_policy = "async"', training.line, path=("rollout_policy",))
+            Row(Result.MAPPED, training.program, 'rollout_policy = "async"', training.line, path=("rollout_policy",))
         )
     translate(given, migration)
     _set_colocated_gpus(given, migration)
@@ -79,16 +79,19 @@ def _note_script(script: Script, training: Training, migration: Migration) -> No
     for note in script.notes:
         is_model = "/models/" in note.why and note.why.startswith("there is no ")
         reason = "the model is read from its config.json" if is_model else "slime migrate runs no commands"
-        migration.note(Fate.NEEDLESS if is_model else Fate.LEFT_OUT, note.why, reason, note.line, note.file)
+        migration.note(Result.NEEDLESS if is_model else Result.LEFT_OUT, note.why, reason, note.line, note.file)
     if training.repeated:
         migration.note(
-            Fate.LEFT_OUT, training.program, "a loop starts training several times; only one is written", training.line
+            Result.LEFT_OUT,
+            training.program,
+            "a loop starts training several times; only one is written",
+            training.line,
         )
     for word in training.before:
         if isinstance(word.text, str) and word.text.startswith("--runtime-env-json="):
             _note_environment(word, migration)
         elif isinstance(word.text, Unknown):
-            migration.note(Fate.MINOR, "words before the program", word.text.message, word.line)
+            migration.note(Result.MINOR, "words before the program", word.text.message, word.line)
 
 
 def _note_environment(word: Word, migration: Migration) -> None:
@@ -98,19 +101,19 @@ def _note_environment(word: Word, migration: Migration) -> None:
     except (ValueError, KeyError, TypeError, AttributeError):
         shown = ["its env_vars"]
     advice = f"ranks and engines inherit the environment of slime train; export what you need: {', '.join(shown)}"
-    migration.note(Fate.MINOR, "--runtime-env-json", advice, word.line)
+    migration.note(Result.MINOR, "--runtime-env-json", advice, word.line)
 
 
-def _set_colocated_gpus(given: Sequence[Given], migration: Migration) -> None:
+def _set_colocated_gpus(given: Sequence[GivenFlag], migration: Migration) -> None:
     """With `--colocate`, put the engines on all GPUs of the ranks, as slime does."""
     names = {each.name: each for each in given}
     counts = [migration.get("actor_num_nodes") or 1, migration.get("actor_num_gpus_per_node")]
     if "colocate" in names and "rollout_num_gpus" not in names and all(isinstance(each, int) for each in counts):
         value = int(str(counts[0])) * int(str(counts[1]))
         migration.put(("rollout_num_gpus",), value)
-        result = f"rollout_num_gpus = {value}, the GPUs of the ranks"
+        text = f"rollout_num_gpus = {value}, the GPUs of the ranks"
         migration.rows.append(
-            Row(Fate.MAPPED, "--colocate", result, names["colocate"].line, path=("rollout_num_gpus",))
+            Row(Result.MAPPED, "--colocate", text, names["colocate"].line, path=("rollout_num_gpus",))
         )
 
 
@@ -118,14 +121,14 @@ def _set_implied(migration: Migration) -> None:
     """Write settings that slime implies: finetuning renders dialogs; without a reward, the generate function scores."""
     if migration.get("loss_type") == "sft_loss" and migration.get("apply_chat_template") is None:
         migration.put(("apply_chat_template",), True)
-        result = "apply_chat_template = true: finetuning renders dialogs"
-        migration.rows.append(Row(Fate.MAPPED, "implied by slime", result, 0, path=("apply_chat_template",)))
+        text = "apply_chat_template = true: finetuning renders dialogs"
+        migration.rows.append(Row(Result.MAPPED, "implied by slime", text, 0, path=("apply_chat_template",)))
     if migration.get("generator", "use") == "generate" and not (
         migration.get("reward") or migration.get("group_reward")
     ):
         migration.put(("reward", "use"), "environment")
-        result = 'reward.use = "environment": the generate function sets sample.reward'
-        migration.rows.append(Row(Fate.MAPPED, "no reward model", result, 0, path=("reward", "use")))
+        text = 'reward.use = "environment": the generate function sets sample.reward'
+        migration.rows.append(Row(Result.MAPPED, "no reward model", text, 0, path=("reward", "use")))
 
 
 def _set_defaults(given: set[str], migration: Migration) -> None:
@@ -133,8 +136,8 @@ def _set_defaults(given: set[str], migration: Migration) -> None:
         path = (flag.name,)
         if flag.default is not None and flag.name not in given and migration.get(*path) is None:
             migration.put(path, flag.default)
-            result = f"{flag.name} = {json.dumps(flag.default)}"
-            migration.rows.append(Row(Fate.MAPPED, "slime's default", result, 0, path=path))
+            text = f"{flag.name} = {json.dumps(flag.default)}"
+            migration.rows.append(Row(Result.MAPPED, "slime's default", text, 0, path=path))
 
 
 def _remove_invalid(migration: Migration) -> None:
@@ -149,8 +152,8 @@ def _remove_invalid(migration: Migration) -> None:
         found = next(filter(None, map(_NO_OFFLOAD.search, errors)), None)
         if found and migration.get(found["key"]) is None:
             migration.put((found["key"],), False)
-            result = f"{found['key']} = false: {found['role']} cannot release its memory"
-            migration.rows.append(Row(Fate.MINOR, "--colocate", result, 0, path=(found["key"],)))
+            text = f"{found['key']} = false: {found['role']} cannot release its memory"
+            migration.rows.append(Row(Result.MINOR, "--colocate", text, 0, path=(found["key"],)))
             continue
         invalid = {row.path: line for line in errors if (row := _row_of_error(line, migration)) is not None}
         if not invalid:
@@ -178,11 +181,11 @@ def _remove(path: tuple[str, ...], why: str, migration: Migration) -> None:
         if row.path != path:
             kept.append(row)
         elif row.line:
-            kept.append(Row(Fate.NEEDLESS if has_no_effect else Fate.LEFT_OUT, row.flag, why, row.line, row.file))
+            kept.append(Row(Result.NEEDLESS if has_no_effect else Result.LEFT_OUT, row.flag, why, row.line, row.file))
         elif not has_no_effect and path != ("bf16",):
-            kept.append(Row(Fate.LEFT_OUT, row.flag, why, 0))
+            kept.append(Row(Result.LEFT_OUT, row.flag, why, 0))
         elif path == ("bf16",):
-            kept.append(Row(Fate.MINOR, "bf16, slime's default", why, 0))
+            kept.append(Row(Result.MINOR, "bf16, slime's default", why, 0))
     migration.rows = kept
 
 
@@ -192,18 +195,18 @@ FLAG_WIDTH = 48
 
 def run_file(migration: Migration, script: Path) -> str:
     """The run file as TOML."""
-    left = [*(f"{row.flag}: {row.here}" for row in migration.of(Fate.LEFT_OUT)), *migration.problems]
+    left = [*(f"{row.flag}: {row.here}" for row in migration.of(Result.LEFT_OUT)), *migration.problems]
     lines = [f"# From {script.name}, by slime migrate.", *(f"# Left out: {' '.join(each.split())}" for each in left)]
     return "\n".join(lines) + "\n\n" + write_toml(migration.values)
 
 
 def report(migration: Migration) -> Iterator[str]:
     """Lines for the terminal: which flags were kept, mapped, not needed or left out."""
-    carried = migration.of(Fate.CARRIED)
-    yield f"{len(carried)} carried: {_names(carried)}"
-    for fate in (Fate.MAPPED, Fate.NEEDLESS, Fate.MINOR, Fate.LEFT_OUT):
-        rows = migration.of(fate)
-        yield f"{len(rows)} {fate.value}" + (":" if rows else "")
+    kept = migration.of(Result.KEPT)
+    yield f"{len(kept)} kept: {_names(kept)}"
+    for result in (Result.MAPPED, Result.NEEDLESS, Result.MINOR, Result.LEFT_OUT):
+        rows = migration.of(result)
+        yield f"{len(rows)} {result.value}" + (":" if rows else "")
         yield from _lines(rows)
     if migration.problems:
         yield "slime plan will reject the run file:"

@@ -17,7 +17,7 @@ import tree_sitter_bash
 from tree_sitter import Language, Node, Parser
 
 from slime_compat.migrate.expansion import Scope, all_words, holds, line_of, text_of
-from slime_compat.migrate.outcome import Unknown, Value, Word
+from slime_compat.migrate.migration import Unknown, Value, Word
 from slime_core.errors import ConfigError
 
 PROGRAMS = ("train.py", "train_async.py")
@@ -84,24 +84,24 @@ class _Reader:
         if b"\0" in source:
             raise ConfigError(f"{path} is not a shell script: it contains null bytes. Give slime's launch script")
         tree = Parser(Language(tree_sitter_bash.language())).parse(source)
-        self._all(tree.root_node.children, Scope(self.variables, source, path, name))
+        self._read_all(tree.root_node.children, Scope(self.variables, source, path, name))
 
-    def _all(self, nodes: Iterable[Node], scope: Scope) -> None:
+    def _read_all(self, nodes: Iterable[Node], scope: Scope) -> None:
         for node in nodes:
-            self._one(node, scope)
+            self._read_one(node, scope)
 
-    def _one(self, node: Node, scope: Scope) -> None:
+    def _read_one(self, node: Node, scope: Scope) -> None:
         match node.type:
             case "variable_assignment":
                 self._assign(node, scope)
             case "declaration_command" | "variable_assignments":
-                self._all((child for child in node.children if child.type == "variable_assignment"), scope)
+                self._read_all((child for child in node.children if child.type == "variable_assignment"), scope)
             case "command":
                 self._command(node, scope)
             case "if_statement":
                 self._if(node, scope)
             case "case_statement":
-                self._either([child.children for child in node.children if child.type == "case_item"], node, scope)
+                self._branches([child.children for child in node.children if child.type == "case_item"], node, scope)
             case "for_statement" | "c_style_for_statement" | "while_statement" | "until_statement":
                 self._loop(node, scope)
             case "function_definition":
@@ -111,18 +111,18 @@ class _Reader:
             case "heredoc_redirect" | "comment" | "file_redirect" | "negated_command" | "test_command":
                 pass
             case _:
-                self._all(node.named_children, scope)
+                self._read_all(node.named_children, scope)
 
     def _list(self, node: Node, scope: Scope) -> None:
         """`a && b`, `a || b`: reads the second command if the first command's status requires it or is unknown."""
         first, second = node.named_children[0], node.named_children[-1]
-        self._one(first, scope)
+        self._read_one(first, scope)
         outcome = holds(first, scope)
         wanted = any(child.type == "&&" for child in node.children)
         if outcome is None and first.type == "test_command":
-            self._either([[second], []], node, scope)
+            self._branches([[second], []], node, scope)
         elif outcome is None or outcome == wanted:
-            self._one(second, scope)
+            self._read_one(second, scope)
 
     def _assign(self, node: Node, scope: Scope) -> None:
         target = node.named_children[0]
@@ -139,7 +139,7 @@ class _Reader:
         else:
             value = text_of(given, scope)
         if any(child.type == "+=" for child in node.children):
-            value = _added(self.variables.get(name), value, line_of(node), scope.name)
+            value = _append(self.variables.get(name), value, line_of(node), scope.name)
         self._set(name, value)
 
     def _set_entry(self, node: Node, target: Node, scope: Scope) -> None:
@@ -157,10 +157,10 @@ class _Reader:
             self.variables[name] = value
 
     def _command(self, node: Node, scope: Scope) -> None:
-        self._all((child for child in node.children if child.type == "variable_assignment"), scope)
+        self._read_all((child for child in node.children if child.type == "variable_assignment"), scope)
         given = tuple(all_words([child for child in node.children if child.type not in _NO_WORDS], scope))
         name = given[0].text if given else ""
-        if self._trains(given, node):
+        if self._add_training(given, node):
             return
         if isinstance(name, str) and name.startswith("--") and self.script.trainings:
             self.script.notes.append(scope.unknown(node, f"{name} is a separate command: is a \\ missing before it?"))
@@ -178,7 +178,7 @@ class _Reader:
                     if isinstance(word.text, str) and word.text.isidentifier():
                         self._set(word.text, scope.unknown(node, f"{name} sets it"))
 
-    def _trains(self, given: tuple[Word, ...], node: Node) -> bool:
+    def _add_training(self, given: tuple[Word, ...], node: Node) -> bool:
         for at, each in enumerate(given):
             program = each.text.rpartition("/")[2] if isinstance(each.text, str) else ""
             if program in PROGRAMS and at and given[0].text not in ("echo", "cat", "ls", "cp"):
@@ -220,16 +220,16 @@ class _Reader:
                 break
         else:
             possible.append([])
-        self._either(possible, node, scope)
+        self._branches(possible, node, scope)
 
-    def _either(self, bodies: list[list[Node]], node: Node, scope: Scope) -> None:
+    def _branches(self, bodies: list[list[Node]], node: Node, scope: Scope) -> None:
         if len(bodies) == 1:
-            self._all(bodies[0], scope)
+            self._read_all(bodies[0], scope)
             return
         before, left = dict(self.variables), list[dict[str, Value]]()
         for body in bodies:
             self._restore(before)
-            self._all(body, scope)
+            self._read_all(body, scope)
             left.append(dict(self.variables))
         self._restore(before)
         for name in {name for each in left for name in each}:
@@ -251,7 +251,9 @@ class _Reader:
                 names.add(scope.raw(each).split()[2])
         self._loops += 1
         before = dict(self.variables)
-        self._all((child for child in node.named_children if child.type in ("do_group", "compound_statement")), scope)
+        self._read_all(
+            (child for child in node.named_children if child.type in ("do_group", "compound_statement")), scope
+        )
         self._restore(before)
         self._loops -= 1
         for name in names:
@@ -282,7 +284,7 @@ def _parts(node: Node) -> tuple[Node | None, list[Node]]:
     return conditions[-1] if conditions else None, body
 
 
-def _added(value: Value | None, more: Value, line: int, file: str) -> Value:
+def _append(value: Value | None, more: Value, line: int, file: str) -> Value:
     """`NAME+=more`."""
     if isinstance(more, tuple):
         if isinstance(value, Unknown):

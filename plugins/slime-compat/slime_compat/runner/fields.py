@@ -18,7 +18,7 @@ from slime_core.sample import Json
 
 Positive = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(gt=0.0, le=1.0)]
-HEAD = re.compile(r"auto|[^\s/]+:\d+")
+RAY_ADDRESS = re.compile(r"auto|[^\s/]+:\d+")
 FORBIDDEN_FLAGS = {
     "--save": "run_dir and exp_id set the run folder",
     "--num-rollout": "train(num_rollout=…) sets the number",
@@ -121,7 +121,7 @@ class RunnerFields(Settings):
     @field_validator("ray_address")
     @classmethod
     def _check_address(cls, address: str | None) -> str | None:
-        if address is not None and not HEAD.fullmatch(address):
+        if address is not None and not RAY_ADDRESS.fullmatch(address):
             raise ValueError(
                 "expected HOST:PORT of a head, such as head:6379, or auto; to submit a job, use `ray job submit`"
             )
@@ -136,7 +136,7 @@ class RunnerFields(Settings):
         return flags
 
     @model_validator(mode="after")
-    def _fit_each_other(self) -> Self:
+    def _check_combinations(self) -> Self:
         if (self.agent_runtime_arn is None) != (self.s3_bucket is None):
             raise ValueError("an agent needs both settings: give agent_runtime_arn and s3_bucket, or neither")
         if self.wandb_group is not None and self.wandb_project is None:
@@ -204,8 +204,8 @@ def run_file_keys(fields: RunnerFields, num_rollout: int) -> dict[str, Json]:
         "save": str(fields.run_dir / fields.exp_id),
         "num_rollout": num_rollout,
         **{name: getattr(fields, name) for name in SAME},
-        **_scored(fields),
-        **(_on_gpus(fields) if fields.num_gpus else {}),
+        **_reward_keys(fields),
+        **(_gpu_keys(fields) if fields.num_gpus else {}),
     }
     if fields.label_key is not None:
         keys["label_key"] = fields.label_key
@@ -224,7 +224,7 @@ def run_file_keys(fields: RunnerFields, num_rollout: int) -> dict[str, Json]:
     return keys
 
 
-def _scored(fields: RunnerFields) -> dict[str, Json]:
+def _reward_keys(fields: RunnerFields) -> dict[str, Json]:
     keys: dict[str, Json] = {}
     if fields.reward_postprocessing == "identity":
         keys["rewards_normalization"] = False
@@ -254,7 +254,7 @@ def _scored(fields: RunnerFields) -> dict[str, Json]:
     }
 
 
-def _on_gpus(fields: RunnerFields) -> dict[str, Json]:
+def _gpu_keys(fields: RunnerFields) -> dict[str, Json]:
     trainer: dict[str, Json] = {
         "tensor_model_parallel_size": fields.tp_size,
         "max_tokens_per_gpu": fields.max_tokens_per_gpu,

@@ -2,7 +2,7 @@
 
 Example:
 
-    list(given_flags(training))     # [Given("actor_num_nodes", ("1",), 153), Given("colocate", (), 155), ...]
+    list(given_flags(training))     # [GivenFlag("actor_num_nodes", ("1",), 153), GivenFlag("colocate", (), 155), ...]
 """
 
 import enum
@@ -53,7 +53,7 @@ Value = Text | tuple[Word, ...]
 """A variable's value; a tuple is an array."""
 
 
-def joined(texts: Iterable[Text]) -> Text:
+def concatenate(texts: Iterable[Text]) -> Text:
     """The concatenated texts, or the first unknown text."""
     known: list[str] = []
     for each in texts:
@@ -64,7 +64,7 @@ def joined(texts: Iterable[Text]) -> Text:
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class GivenFlag:
     """One flag."""
 
     name: str
@@ -87,39 +87,39 @@ class Given:
         return next((each for each in self.values if isinstance(each, Unknown)), None)
 
 
-def given_flags(words: tuple[Word, ...]) -> Iterator[Given]:
+def given_flags(words: tuple[Word, ...]) -> Iterator[GivenFlag]:
     """The flags among words, in order."""
     name, values, at = "", list[Text](), words[0] if words else Word("", 0)
     for word in words:
         if isinstance(word.text, str) and word.text.startswith("--") and len(word.text) > 2:
             if name or values:
-                yield Given(name, tuple(values), at.line, at.file)
+                yield GivenFlag(name, tuple(values), at.line, at.file)
             before, equals, after = word.text.removeprefix("--").partition("=")
             name, values, at = before.replace("-", "_"), [after] if equals else [], word
         elif word.several:
-            yield Given("", (word.text,), word.line, word.file)
+            yield GivenFlag("", (word.text,), word.line, word.file)
         else:
             values.append(word.text)
     if name or values:
-        yield Given(name, tuple(values), at.line, at.file)
+        yield GivenFlag(name, tuple(values), at.line, at.file)
 
 
-Place = tuple[str, ...]
+KeyPath = tuple[str, ...]
 """Path of a key in a run file."""
 
 
-class Fate(enum.Enum):
+class Result(enum.Enum):
     """How a flag was translated."""
 
-    CARRIED = "carried"
+    KEPT = "kept"
     """Written to a key of the same name."""
     MAPPED = "mapped"
     """Written to another key, or as another value."""
     NEEDLESS = "nothing to write"
     """It has no effect here."""
-    MINOR = "left out, and trains the same"
+    MINOR = "left out, training is the same"
     """It has no equivalent, and training does not depend on it."""
-    LEFT_OUT = "left out, and matters"
+    LEFT_OUT = "left out, training may differ"
     """It has no equivalent, or its value is unknown."""
 
 
@@ -127,7 +127,7 @@ class Fate(enum.Enum):
 class Row:
     """One flag."""
 
-    fate: Fate
+    result: Result
     flag: str
     here: str
     """Its translation, or the reason why it was left out."""
@@ -135,7 +135,7 @@ class Row:
     """Its line; 0 if it is not in the script."""
     file: str = ""
     """The file of that line; empty for the script itself."""
-    path: Place = ()
+    path: KeyPath = ()
 
 
 @dataclass(slots=True)
@@ -148,27 +148,27 @@ class Migration:
     values: dict[str, Json] = field(default_factory=dict)
     rows: list[Row] = field(default_factory=list)
     """Outcome of each flag, in the command's order."""
-    weak: set[Place] = field(default_factory=set)
+    weak: set[KeyPath] = field(default_factory=set)
     """Places whose value other flags override."""
     problems: list[str] = field(default_factory=list)
     """Remaining errors of `slime plan`."""
 
-    def of(self, fate: Fate) -> list[Row]:
+    def of(self, result: Result) -> list[Row]:
         """The rows with this outcome."""
-        return [row for row in self.rows if row.fate is fate]
+        return [row for row in self.rows if row.result is result]
 
     @property
     def is_whole(self) -> bool:
         """Whether nothing that matters was left out."""
-        return not self.of(Fate.LEFT_OUT) and not self.problems
+        return not self.of(Result.LEFT_OUT) and not self.problems
 
-    def note(self, fate: Fate, flag: str, here: str, line: int = 0, file: str = "") -> None:
+    def note(self, result: Result, flag: str, here: str, line: int = 0, file: str = "") -> None:
         """Record the outcome of a flag that writes no key."""
-        self.rows.append(Row(fate, flag, here, line, file))
+        self.rows.append(Row(result, flag, here, line, file))
 
-    def note_flag(self, fate: Fate, given: Given, here: str) -> None:
+    def note_flag(self, result: Result, given: GivenFlag, here: str) -> None:
         """Record the outcome of a flag of the command that writes no key."""
-        self.note(fate, given.typed, here, given.line, given.file)
+        self.note(result, given.typed, here, given.line, given.file)
 
     def get(self, *path: str) -> Json:
         """The value of a key; None without one."""
@@ -177,7 +177,7 @@ class Migration:
             value = value.get(part) if isinstance(value, dict) else None
         return value
 
-    def put(self, path: Place, value: Json) -> None:
+    def put(self, path: KeyPath, value: Json) -> None:
         """Set the value of a key."""
         table = self.values
         for part in path[:-1]:
@@ -186,7 +186,7 @@ class Migration:
             table = inner
         table[path[-1]] = value
 
-    def drop(self, path: Place) -> None:
+    def drop(self, path: KeyPath) -> None:
         """Delete a key, and tables that become empty."""
         table = self.get(*path[:-1]) if path[:-1] else self.values
         if isinstance(table, dict):
@@ -195,9 +195,9 @@ class Migration:
                 self.drop(path[:-1])
 
 
-def leaves(table: dict[str, Json], path: Place = ()) -> list[tuple[Place, Json]]:
+def leaves(table: dict[str, Json], path: KeyPath = ()) -> list[tuple[KeyPath, Json]]:
     """Each setting of a table with its path."""
-    found: list[tuple[Place, Json]] = []
+    found: list[tuple[KeyPath, Json]] = []
     for key, value in table.items():
         found += leaves(value, (*path, key)) if isinstance(value, dict) and value else [((*path, key), value)]
     return found
