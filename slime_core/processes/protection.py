@@ -276,6 +276,8 @@ class Isolated:
             CallFailure: the call failed.
             StartError: the very first worker could not be started.
         """
+        if self._closed:
+            raise CallFailure("closed", "the run is over")
         call = self._verdicts([sample], None)
         try:
             (verdict,) = self._label_thread.submit(self._label_loop.run, call).result()

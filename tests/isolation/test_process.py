@@ -5,11 +5,13 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from slime_core.errors import PluginError
+from slime_core.processes import CallFailure, check_label
 from slime_core.processes import limits as tree
 from slime_core.score import Score, Unscored, Verdict
 from slime_testing import make_sample
@@ -192,3 +194,38 @@ def command(pid: int) -> str:
         return Path(f"/proc/{pid}/cmdline").read_text()
     except OSError:
         return ""
+
+
+HANGS = """
+import time
+from pathlib import Path
+
+from slime_core import RewardSpec
+
+
+class Hangs:
+    def __call__(self, sample, ctx):
+        return 1.0
+
+    def check_label(self, sample):
+        Path("began").touch()
+        time.sleep(60)
+
+
+hangs = RewardSpec("hangs", lambda settings, setup: Hangs(), timeout_s=30.0)
+"""
+
+
+def test_a_label_check_ends_with_the_run(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(bench.root)
+    (bench.root / "hangs.py").write_text(HANGS)
+    reward, began = bench.reward("hangs", "hangs.py"), time.monotonic()
+    with ThreadPoolExecutor(1) as pool:
+        check = pool.submit(check_label, reward, make_sample())
+        wait_until((bench.root / "began").exists)
+        bench.protection.close()
+    with pytest.raises(CallFailure, match="it was closed"):
+        check.result()
+    with pytest.raises(CallFailure, match="the run is over"):
+        check_label(reward, make_sample())
+    assert time.monotonic() - began < 25
