@@ -70,6 +70,10 @@ def test_several_files_are_one_epoch(files: Path, setup_of: SetupOf) -> None:
         "sub/a.jsonl:e0:r1:d4",
         f"{name}:e1:r0:d5",
     ]
+    shuffled = draw(several(files, setup_of, shuffle=True, seed=2), 50)
+    epochs = [[str(group.samples[0].prompt) for group in shuffled[start : start + 5]] for start in range(0, 50, 5)]
+    assert all(sorted(epoch) == ["a0", "a1", "a2", "sub/a0", "sub/a1"] for epoch in epochs)
+    assert len({tuple(prompt[0] for prompt in epoch) for epoch in epochs}) > 3, "orders of the two files"
 
 
 def test_files_are_named_by_as_much_as_tells_them_apart() -> None:

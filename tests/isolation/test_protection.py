@@ -95,6 +95,22 @@ def test_a_call_that_swallows_its_cancellation_is_left_behind() -> None:
         call_on_loop(swallows, 0.05)
 
 
+def test_a_call_may_clean_up_after_its_time_is_over() -> None:
+    cleaned: list[bool] = []
+
+    async def tidy(sample: Sample, ctx: RewardContext) -> Score:
+        try:
+            await asyncio.sleep(600)
+        finally:
+            await asyncio.sleep(0.05)
+            cleaned.append(True)
+        return Score(1.0)
+
+    with pytest.raises(TimeoutError, match=r"no answer in 0\.05 s$"):
+        call_on_loop(tidy, 0.05)
+    assert cleaned == [True]
+
+
 def test_cancelling_from_outside_is_no_time_out() -> None:
     async def cancel() -> None:
         task = asyncio.ensure_future(on_loop(PluginStats(), timeout_s=60.0)(make_sample("600"), CONTEXT))
