@@ -62,7 +62,7 @@ class Lease:
     @property
     def group(self) -> PlacementGroup:
         """Ray's placement group."""
-        assert self._group is not None, "take() ran before"
+        assert self._group is not None, "acquire() ran before"
         return self._group
 
     @property
