@@ -255,13 +255,13 @@ class SglangEngine:
 
     async def generate(self, request: GenerateRequest) -> GenerateOutput:
         try:
-            return await self._started_requests.answer(request)
+            return await self._started_requests.generate(request)
         except WorkerError as error:
             raise await self._with_log(error) from error
 
     async def stream(self, request: GenerateRequest) -> AsyncGenerator[GenerateChunk, None]:
         try:
-            async with aclosing(self._started_requests.parts(request)) as parts:
+            async with aclosing(self._started_requests.stream(request)) as parts:
                 async for chunk in parts:
                     yield chunk
         except WorkerError as error:

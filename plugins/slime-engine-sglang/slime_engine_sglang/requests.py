@@ -6,7 +6,7 @@ which shows whether the router or the server failed. The run's engine pool does 
 Example:
 
     requests = Requests(server, facts, eos_token_ids, calls, fleet, weights, timeout_s=3600.0)
-    output = await requests.answer(request)
+    output = await requests.generate(request)
 """
 
 import asyncio
@@ -59,9 +59,9 @@ class Requests:
         self._server, self._eos = server, eos_token_ids
         self._calls, self._fleet, self._weights = calls, fleet, weights
         self._timeout_s = timeout_s
-        self._own, self._numbers = uuid.uuid4().hex, itertools.count()
+        self._prefix, self._numbers = uuid.uuid4().hex, itertools.count()
 
-    async def answer(self, request: GenerateRequest) -> GenerateOutput:
+    async def generate(self, request: GenerateRequest) -> GenerateOutput:
         check(request, self.facts)
         if shaping_settings(request.sampling):
             return await self._generate_scored(request)
@@ -85,7 +85,7 @@ class Requests:
             return output
         return GenerateOutput((), (), finish, self._weights.version)
 
-    async def parts(self, request: GenerateRequest) -> AsyncGenerator[GenerateChunk, None]:
+    async def stream(self, request: GenerateRequest) -> AsyncGenerator[GenerateChunk, None]:
         """Stream the response in parts. There is no retry after the first part."""
         check(request, self.facts)
         if shaping_settings(request.sampling):
@@ -146,7 +146,7 @@ class Requests:
             raise
 
     def _new_rid(self) -> str:
-        return f"{self._own}-{next(self._numbers)}"
+        return f"{self._prefix}-{next(self._numbers)}"
 
     def _body(self, request: GenerateRequest, rid: str) -> Table:
         return self._weights.with_cache_key(generate_body(request, rid, self.facts, self._eos))

@@ -191,7 +191,7 @@ class Server:
                 return ServerState.READY if found == 200 else ServerState.NOT_YET
         return ServerState.FOREIGN
 
-    async def answers(self) -> ServerState:
+    async def liveness(self) -> ServerState:
         """Whether the HTTP process answers, which it also does while the server is paused."""
         found = await self._status("/ready", PROBE)
         return found if isinstance(found, ServerState) else ServerState.READY
@@ -296,7 +296,7 @@ async def watch_server(server: Server, has_requests: Callable[[], bool], silence
     unreached, since = 0, time.monotonic()
     while True:
         await asyncio.sleep(CHECK_S)
-        state = await server.answers()
+        state = await server.liveness()
         unreached = 0 if state is ServerState.READY else unreached + 1
         if not has_requests():
             since = time.monotonic()

@@ -130,7 +130,9 @@ class SglangSettings(Settings):
         fields = type(self).model_fields
         for key in ("python", "gpus", "deterministic", "server"):
             if self.urls and getattr(self, key) != fields[key].default:
-                raise ValueError(f"{key} has no effect on the servers in urls, which are already running. Remove one")
+                raise ValueError(
+                    f"{key} has no effect on the servers in urls, which are already running. Remove {key} or urls"
+                )
         return self
 
     @property

@@ -139,7 +139,7 @@ def _fits(share: Mapping[str, float], node: Node, workers: int) -> bool:
 
 
 def is_requestable(name: str) -> bool:
-    """Whether a resource is one that used_by request, not one of Ray's internal resources."""
+    """Whether a resource is one that users request, not one of Ray's internal resources."""
     return (
         not name.startswith(("node:", "object_store_memory", "accelerator_type:", "bundle_")) and "_group_" not in name
     )

@@ -149,7 +149,7 @@ async def connect(channel: CollectiveChannel, hello: Hello, *, sessions: bool) -
     """
     try:
         async with asyncio.timeout(channel.settings.timeout_s):
-            port = await _port(channel.place)
+            port = await _port(channel.port_file)
             reader, writer = await asyncio.open_connection(channel.address, port, limit=LONGEST)
     except (OSError, ValueError, TimeoutError) as error:
         raise _unreachable(error) from error
@@ -166,10 +166,10 @@ async def connect(channel: CollectiveChannel, hello: Hello, *, sessions: bool) -
             await writer.wait_closed()
 
 
-async def _port(place: Path) -> int:
-    while not await asyncio.to_thread(place.exists):  # noqa: ASYNC110  # another machine creates the file
+async def _port(file: Path) -> int:
+    while not await asyncio.to_thread(file.exists):  # noqa: ASYNC110  # another machine creates the file
         await asyncio.sleep(CHECK_S)
-    return int(await asyncio.to_thread(place.read_text, "utf-8"))
+    return int(await asyncio.to_thread(file.read_text, "utf-8"))
 
 
 def _load_call(order: Message, version: str, *, flush: bool) -> tuple[str, Table] | None:

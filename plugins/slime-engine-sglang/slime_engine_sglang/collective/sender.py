@@ -121,9 +121,9 @@ class CollectiveSender:
         self._limits, self._slots = channel.settings, channel.slots
         self._listening = socket.create_server((channel.address, 0))
         self._peers = Peers(self._listening, channel.secret, self._limits.timeout_s)
-        port = channel.place.with_suffix(".tmp")
+        port = channel.port_file.with_suffix(".tmp")
         port.write_text(str(self._listening.getsockname()[1]), "utf-8")
-        port.rename(channel.place)
+        port.rename(channel.port_file)
 
     def send(self, version: int, buckets: Iterator[tuple[str, torch.Tensor]], engines: Sequence[int]) -> None:
         """Send a version to those `engines` which connect. After a failure, no engine serves the version."""

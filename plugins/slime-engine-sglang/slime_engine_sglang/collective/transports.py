@@ -62,7 +62,7 @@ class CollectiveChannel(WeightChannel):
             )
 
     @property
-    def place(self) -> Path:
+    def port_file(self) -> Path:
         return self.folder / "port"
 
     def sender(self, rank: int, world_size: int) -> WeightSender:
