@@ -91,7 +91,7 @@ async def _through(engine: LocalEngine, tokenizer: HfTokenizer) -> tuple[dict[st
             urls = []
             for each in chains:
                 session = Session(each.context, SessionLimits(max_turn_tokens=TOKENS), bridge, HERMES)
-                urls.append(await stack.enter_async_context(gateway.opened(session)))
+                urls.append(await stack.enter_async_context(gateway.open_session(session)))
             figures = _figures(await talked("agent_bars.alone", urls))
     finally:
         await gateway.close()

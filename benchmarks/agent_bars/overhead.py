@@ -138,7 +138,7 @@ async def measured(tokenizer: HfTokenizer, options: Load, *, anew: bool) -> dict
                 forest = Rerendering(bridge) if anew else session.forest
                 session.forest = Timed(forest, seconds)  # type: ignore[assignment]
                 sessions.append(session)
-                await stack.enter_async_context(gateway.opened(session))
+                await stack.enter_async_context(gateway.open_session(session))
             with settled_heap():  # as a run's driver has it
                 doors = [(gateway.url, session.key) for session in sessions]
                 spent = await talked("agent_bars.overhead", [options.turns, options.stream, *doors])

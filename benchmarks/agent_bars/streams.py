@@ -75,7 +75,10 @@ async def heard(gateway: Gateway, tokenizer: HfTokenizer, http: aiohttp.ClientSe
     for stream in (True, False):
         engine, told = Telling(tokenizer), Heard()
         session = Session(engine.context, SessionLimits(), bridge, HERMES)
-        async with gateway.opened(session) as url, http.post(f"{url}/v1/chat/completions", json=_asked(stream)) as made:
+        async with (
+            gateway.open_session(session) as url,
+            http.post(f"{url}/v1/chat/completions", json=_asked(stream)) as made,
+        ):
             if stream:
                 async for line in made.content:
                     told.line(line)
@@ -91,7 +94,7 @@ async def left(gateway: Gateway, tokenizer: HfTokenizer, http: aiohttp.ClientSes
     """Seconds from a client's going away to the engine's hearing of it."""
     engine = Telling(tokenizer)
     session = Session(engine.context, SessionLimits(), Bridge(tokenizer), HERMES)
-    async with gateway.opened(session) as url:
+    async with gateway.open_session(session) as url:
         made = await http.post(f"{url}/v1/chat/completions", json=_asked(True))
         await made.content.readany()
         made.close()

@@ -54,7 +54,7 @@ async def played(template: str, style: str, echo: str, folder: Path) -> dict[str
     gateway, session = Gateway(), Session(engine.context, SessionLimits(), Bridge(tokenizer), family)
     await gateway.start()
     try:
-        async with gateway.opened(session) as url, aiohttp.ClientSession() as http:
+        async with gateway.open_session(session) as url, aiohttp.ClientSession() as http:
             await talk(http, url, session.key, echo)
     finally:
         await gateway.close()

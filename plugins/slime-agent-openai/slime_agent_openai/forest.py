@@ -25,7 +25,7 @@ from slime_agent_openai.message import Message, Request, Role, Tool
 from slime_core.errors import DataError
 from slime_core.roles import GenerateOutput
 
-LOST = {"thread.previous_message_id": "thread_not_found"}
+NOT_FOUND_CODES = {"thread.previous_message_id": "thread_not_found"}
 """Error code by the field that names a missing reply; the code makes clients send the whole history instead."""
 
 
@@ -93,10 +93,10 @@ class Forest:
         asked = next(self._clock)
         if request.raw:
             return Plan(None, (Message(Role.USER, request.raw),), (), request.agent, asked, request.raw)
-        anchor, tail, tools = self._found(request)
+        anchor, tail, tools = self._find(request)
         bridge = self._bridge.with_arguments(request.template)
         try:
-            if anchor is not None and tail and not self._is_asked_anew(anchor, tail):
+            if anchor is not None and tail and not self._drops_reasoning(anchor, tail):
                 text = bridge.suffix(anchor.message, tail, tools)
                 if text is not None:
                     return Plan(anchor, tail, tools, request.agent, asked, text, request.template)
@@ -125,13 +125,13 @@ class Forest:
         self.counts.forks += self._is_fork(plan)
         self.counts.generated += len(output.tokens)
         parent = plan.anchor
-        for place, said in enumerate(plan.tail, 1):
-            parent = self._asked(plan, parent, said, list(new) if place == len(plan.tail) else [])
+        for place, tail_message in enumerate(plan.tail, 1):
+            parent = self._context_node(plan, parent, tail_message, list(new) if place == len(plan.tail) else [])
         ids = list(output.tokens)
         hashed = _more(self.hashed(plan, new), ids)
         node = Node(parent, message, ids, plan.tools, plan.agent, plan.template, output, hashed)
         node.asked, node.made = plan.asked, next(self._clock)
-        self._below(parent).append(node)
+        self._children(parent).append(node)
         self._answered.add(plan.agent)
         return node
 
@@ -158,25 +158,25 @@ class Forest:
             yield [(node, node.output is not None and node not in trained) for node in path]
             trained.update(path)
 
-    def _found(self, request: Request) -> tuple[Node | None, tuple[Message, ...], tuple[Tool, ...]]:
+    def _find(self, request: Request) -> tuple[Node | None, tuple[Message, ...], tuple[Tool, ...]]:
         if request.after:
             return self._after(request)
         tools = self._tools.setdefault(request.tools, request.tools)
         # A message may be in several branches: a branch with an edited history repeats all messages before the edit.
-        ways: list[tuple[int, Node | None]] = [(0, None)]
+        candidates: list[tuple[int, Node | None]] = [(0, None)]
         anchor, depth = None, 0
         for place, message in enumerate(request.messages, 1):
-            ways = [
-                (likeness + _likeness(each, message), each)
-                for likeness, node in ways
-                for each in self._below(node)
-                if each.tools is tools and _is_same_way(each, request) and each.message.matches(message)
+            candidates = [
+                (similarity + _similarity(each, message), each)
+                for similarity, node in candidates
+                for each in self._children(node)
+                if each.tools is tools and _is_same_context(each, request) and each.message.matches(message)
             ]
-            if not ways:
+            if not candidates:
                 break
-            said = [way for way in reversed(ways) if way[1] is not None and way[1].output is not None]
-            if said:
-                (_, anchor), depth = max(said, key=itemgetter(0)), place  # the last of the most similar
+            replies = [pair for pair in reversed(candidates) if pair[1] is not None and pair[1].output is not None]
+            if replies:
+                (_, anchor), depth = max(replies, key=itemgetter(0)), place  # the last of the most similar
         return anchor, request.messages[depth:], tools
 
     def _after(self, request: Request) -> tuple[Node | None, tuple[Message, ...], tuple[Tool, ...]]:
@@ -184,19 +184,19 @@ class Forest:
         anchor = self._known.get(request.after)
         if anchor is None:
             text = f"no reply of this session has the id {request.after!r}"
-            code = LOST.get(request.after_field, "previous_response_not_found")
+            code = NOT_FOUND_CODES.get(request.after_field, "previous_response_not_found")
             raise ApiError(404, text, code=code, param=request.after_field)
         tools = self._tools.setdefault(request.tools, request.tools) if request.tools else anchor.tools
         messages, path = request.messages, anchor.path
-        begins = path[0].message
-        if request.instructions and (begins.role is not Role.SYSTEM or begins.text != request.instructions):
-            said = [node.message for node in path[begins.role is Role.SYSTEM :]]
-            return None, (Message(Role.SYSTEM, request.instructions), *said, *messages), tools
+        first = path[0].message
+        if request.instructions and (first.role is not Role.SYSTEM or first.text != request.instructions):
+            history = [node.message for node in path[first.role is Role.SYSTEM :]]
+            return None, (Message(Role.SYSTEM, request.instructions), *history, *messages), tools
         if tools is not anchor.tools or request.template != anchor.template:  # both may change the prompt's beginning
             return None, (*(node.message for node in path), *messages), tools
         return anchor, messages, tools
 
-    def _is_asked_anew(self, anchor: Node, tail: Sequence[Message]) -> bool:
+    def _drops_reasoning(self, anchor: Node, tail: Sequence[Message]) -> bool:
         """Whether the template drops earlier reasoning because a user message follows it."""
         asks = any(message.role is Role.USER for message in tail)
         return self._keeps_template and asks and any(node.message.reasoning for node in anchor.path)
@@ -205,31 +205,31 @@ class Forest:
         """Whether the history repeats text of the model as new text. A client's own examples do not count."""
         return plan.agent in self._answered and any(message.role is Role.ASSISTANT for message in plan.tail)
 
-    def _asked(self, plan: Plan, parent: Node | None, said: Message, ids: list[int]) -> Node:
+    def _context_node(self, plan: Plan, parent: Node | None, message: Message, ids: list[int]) -> Node:
         """The node of a message that the model did not write; two branches that begin with it share the node."""
-        below = self._below(parent)
+        below = self._children(parent)
         for node in below:
-            is_theirs = node.output is None and node.tools is plan.tools and _is_same_way(node, plan)
-            if is_theirs and node.ids == ids and node.message == said:
+            may_share = node.output is None and node.tools is plan.tools and _is_same_context(node, plan)
+            if may_share and node.ids == ids and node.message == message:
                 return node
-        node = Node(parent, said, ids, plan.tools, plan.agent, plan.template)
+        node = Node(parent, message, ids, plan.tools, plan.agent, plan.template)
         below.append(node)
         return node
 
-    def _below(self, node: Node | None) -> list[Node]:
+    def _children(self, node: Node | None) -> list[Node]:
         return self._roots if node is None else node.children
 
 
-def _is_same_way(node: Node, asked: Request | Plan) -> bool:
-    return node.agent == asked.agent and node.template == asked.template
+def _is_same_context(node: Node, request: Request | Plan) -> bool:
+    return node.agent == request.agent and node.template == request.template
 
 
 def _before(anchor: Node | None, request: Request) -> tuple[Message, ...]:
     """The history up to its last reply, for rendering: the model's own text, with its stop text if the echo has it."""
-    said = [node.message for node in anchor.path] if anchor is not None else []
+    history = [node.message for node in anchor.path] if anchor is not None else []
     if request.after:
-        return tuple(said)
-    return tuple(ours.as_echoed(echo) for ours, echo in zip(said, request.messages, strict=False))
+        return tuple(history)
+    return tuple(own.as_echoed(echo) for own, echo in zip(history, request.messages, strict=False))
 
 
 def _order(path: Sequence[Node]) -> tuple[list[list[int]], str]:
@@ -241,11 +241,11 @@ def _more(state: blake2b, ids: Sequence[int]) -> blake2b:
     return state
 
 
-def _likeness(node: Node, message: Message) -> int:
+def _similarity(node: Node, message: Message) -> int:
     """Similarity score: the model's own messages rank before others; equal ones rank by whether the call ids match.
 
     Of several with one score the caller takes the last, since clients continue that.
     """
-    ours, theirs = node.message.calls, message.calls
-    same = ours == theirs or [call.id for call in ours] == [call.id for call in theirs]
+    own, echoed = node.message.calls, message.calls
+    same = own == echoed or [call.id for call in own] == [call.id for call in echoed]
     return (node.output is not None) + same

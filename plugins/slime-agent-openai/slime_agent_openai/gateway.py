@@ -4,7 +4,7 @@ Example:
 
     gateway = Gateway(Address())
     await gateway.start()
-    async with gateway.opened(session) as url:    # "http://127.0.0.1:41234/s/KEY"
+    async with gateway.open_session(session) as url:  # "http://127.0.0.1:41234/s/KEY"
         ...                                       # OPENAI_BASE_URL = url + "/v1", ANTHROPIC_BASE_URL = url
     await gateway.close()
 """
@@ -45,13 +45,13 @@ def readers(hosted: Hosted) -> dict[str, Read]:
     }
 
 
-MOST_CLOSED = 100_000  # Maximum keys of ended sessions that are kept, to distinguish them from unknown keys; 12 MB
+MAX_CLOSED_KEYS = 100_000  # Maximum keys of ended sessions that are kept, to distinguish them from unknown keys; 12 MB
 BACKLOG = 4096  # Connections that may wait to be accepted: a thousand agents may start at once
 CLOSE_S = 0.2
 """Seconds, used twice, that a close allows each connection. A new connection without a request waits this long."""
 LINGER_S = 2.0
 """Seconds for reading and discarding the rest of a refused body; its client reads the answer only afterwards."""
-TURNS = 5  # Event loop turns within which an accepted connection is set up
+SETUP_TURNS = 5  # Event loop turns within which an accepted connection is set up
 SUBAGENT_HEADERS = ("x-claude-code-agent-id",)  # Headers with the name of the requesting agent; a setting adds more
 COUNTS = {"messages/count_tokens": "messages", "responses/input_tokens": "responses"}
 """Paths that count the prompt tokens of a request, with the path whose request they take."""
@@ -69,7 +69,7 @@ class Address:
 
 
 @dataclass(frozen=True, slots=True)
-class _Asker:
+class _RequestCache:
     """Cache of one agent's requests on one route: its next request begins with the same history."""
 
     bodies: Bodies = field(default_factory=Bodies)  # The request bodies, as JSON
@@ -77,13 +77,13 @@ class _Asker:
 
 
 @dataclass(slots=True)
-class _Opened:
+class _OpenSession:
     """An open session and its requests."""
 
     session: Session
     exchanges: dict[tuple[str, str, bytes], Exchange] = field(default_factory=dict)
     """The latest exchange of each route, agent and body, for a client that sends it again."""
-    askers: defaultdict[tuple[str, str], _Asker] = field(default_factory=lambda: defaultdict(_Asker))
+    caches: defaultdict[tuple[str, str], _RequestCache] = field(default_factory=lambda: defaultdict(_RequestCache))
     """By route and agent name."""
     store: ResponseStore = field(default_factory=ResponseStore)  # Replies that requests may refer to
 
@@ -108,8 +108,8 @@ class Gateway:
         self._readers = readers(hosted)
         self._headers = (*SUBAGENT_HEADERS, *subagent_headers)
         self._extra_routes = tuple(extra_routes)
-        self._opened: dict[str, _Opened] = {}
-        self._closed: dict[str, None] = {}
+        self._open_sessions: dict[str, _OpenSession] = {}
+        self._closed_keys: dict[str, None] = {}
         self._limits, self._refusals = limits or Limits(), Refusals()
         self._runner: web.AppRunner | None = None
 
@@ -136,8 +136,8 @@ class Gateway:
             await finish(web.TCPSite(self._runner, host, port, backlog=BACKLOG).start())
         except OSError as error:
             await self.close()
-            told = f"the gateway cannot listen on {host}, port {port}: {error.strerror}"
-            raise ConfigError(f"{told}. Change host or port {IN_SECTION}; port = 0 takes a free one") from None
+            problem = f"the gateway cannot listen on {host}, port {port}: {error.strerror}"
+            raise ConfigError(f"{problem}. Change host or port {IN_SECTION}; port = 0 takes a free one") from None
 
     async def close(self) -> None:
         if self._runner is None:
@@ -147,7 +147,7 @@ class Gateway:
         try:
             for site in list(runner.sites):
                 await site.stop()
-            for _ in range(TURNS):  # aiohttp never closes connections that are set up while it closes the others
+            for _ in range(SETUP_TURNS):  # aiohttp never closes connections that are set up while it closes the others
                 await asyncio.sleep(0)
             await runner.cleanup()
         finally:
@@ -164,17 +164,17 @@ class Gateway:
         return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
     @asynccontextmanager
-    async def opened(self, session: Session) -> AsyncIterator[str]:
+    async def open_session(self, session: Session) -> AsyncIterator[str]:
         """Accept requests for a session at the URL that this yields; refuse its key afterwards."""
-        opened = self._opened[session.key] = _Opened(session)
+        opened = self._open_sessions[session.key] = _OpenSession(session)
         try:
             yield f"{self.url}/s/{session.key}"
         finally:
             session.close()
-            del self._opened[session.key]
-            self._closed[session.key] = None
-            if len(self._closed) > MOST_CLOSED:
-                del self._closed[next(iter(self._closed))]
+            del self._open_sessions[session.key]
+            self._closed_keys[session.key] = None
+            if len(self._closed_keys) > MAX_CLOSED_KEYS:
+                del self._closed_keys[next(iter(self._closed_keys))]
             for exchange in opened.exchanges.values():
                 await exchange.close()
 
@@ -185,20 +185,20 @@ class Gateway:
         is_anthropic = path.startswith("messages") or "anthropic-version" in request.headers
         describe = anthropic_error if is_anthropic else openai_error
         try:
-            return await self._answered(request, path)
+            return await self._answer(request, path)
         except (ApiError, RecursionError) as error:
-            told = error if isinstance(error, ApiError) else nested_too_deeply()
-            self._refusals.note(told.code, told.message)
-            headers = {"x-should-retry": "true" if told.retry else "false"}
-            response = web.json_response(describe(told), status=told.status, headers=headers)
-            if told.status in (408, 413):
+            refusal = error if isinstance(error, ApiError) else nested_too_deeply()
+            self._refusals.note(refusal.code, refusal.message)
+            headers = {"x-should-retry": "true" if refusal.retry else "false"}
+            response = web.json_response(describe(refusal), status=refusal.status, headers=headers)
+            if refusal.status in (408, 413):
                 response.force_close()  # the connection would go on with the rest of the body
             return response
 
-    async def _answered(self, request: web.Request, path: str) -> web.StreamResponse:
-        opened = self._whose(request)
+    async def _answer(self, request: web.Request, path: str) -> web.StreamResponse:
+        opened = self._session_of(request)
         if request.method == "POST" and COUNTS.get(path, path) in self._readers:
-            return await self._posted(request, opened, path)
+            return await self._post(request, opened, path)
         match request.method, path.split("/"):
             case "GET", ["models"]:
                 return web.json_response(models_body())
@@ -207,45 +207,45 @@ class Gateway:
             case "GET", ["responses", name] if name in opened.store.replies:
                 return web.json_response(opened.store.replies[name])
         known = ", ".join(f"/v1/{each}" for each in (*self._readers, *COUNTS))
-        told = f"no route for {request.method} /v1/{path}; POST to one of {known}"
-        raise ApiError(404, told, code="not_found")
+        problem = f"no route for {request.method} /v1/{path}; POST to one of {known}"
+        raise ApiError(404, problem, code="not_found")
 
-    async def _posted(self, request: web.Request, opened: _Opened, path: str) -> web.StreamResponse:
-        name, agent = COUNTS.get(path, path), self._agent(request)
-        asker = opened.askers[name, agent]
-        body = _object(await read_body(request), asker.bodies)
-        asked, wire = self._readers[name](body, opened.session.new_id, opened.store, asker.known)
-        asked = replace(asked, agent=agent) if agent else asked
+    async def _post(self, request: web.Request, opened: _OpenSession, path: str) -> web.StreamResponse:
+        name, agent = COUNTS.get(path, path), self._agent_name(request)
+        cache = opened.caches[name, agent]
+        body = _object(await read_body(request), cache.bodies)
+        parsed, wire = self._readers[name](body, opened.session.new_id, opened.store, cache.known)
+        parsed = replace(parsed, agent=agent) if agent else parsed
         if path != name:
             kind: Body = {"object": "response.input_tokens"} if name == "responses" else {}
-            return web.json_response({**kind, "input_tokens": await opened.session.prompt_tokens(asked)})
-        sent = name, agent, asker.bodies.digest
-        exchange = opened.exchanges.get(sent)
-        if exchange is None or not exchange.is_reusable or not _is_again(request, exchange):
-            exchange = opened.exchanges[sent] = self._begun(opened, name, asked, wire)
-        return await _sent(exchange, request)
+            return web.json_response({**kind, "input_tokens": await opened.session.prompt_tokens(parsed)})
+        key = name, agent, cache.bodies.digest
+        exchange = opened.exchanges.get(key)
+        if exchange is None or not exchange.is_reusable or not _is_retry(request, exchange):
+            exchange = opened.exchanges[key] = self._start_exchange(opened, name, parsed, wire)
+        return await _send(exchange, request)
 
-    def _begun(self, opened: _Opened, name: str, asked: Request, wire: Wire) -> Exchange:
+    def _start_exchange(self, opened: _OpenSession, name: str, parsed: Request, wire: Wire) -> Exchange:
         def describe(error: ApiError) -> Body:
             self._refusals.note(error.code, error.message)
             return (anthropic_error if name == "messages" else openai_error)(error)
 
         keep = opened.store.keep if name == "responses" else None
-        return Exchange(wire, lambda listener: opened.session.reply(asked, listener), describe, keep)
+        return Exchange(wire, lambda listener: opened.session.reply(parsed, listener), describe, keep)
 
-    def _whose(self, request: web.Request) -> _Opened:
+    def _session_of(self, request: web.Request) -> _OpenSession:
         key = request.match_info.get("key", "")
         if not key:
             bearer = request.headers.get("Authorization", "").removeprefix("Bearer ").strip()
             key = bearer or request.headers.get("x-api-key", "")
-        if (opened := self._opened.get(key)) is not None:
+        if (opened := self._open_sessions.get(key)) is not None:
             return opened
-        if key in self._closed:
+        if key in self._closed_keys:
             raise session_closed()
-        told = "this key belongs to no open session" if key else "no key; send the session's key as a bearer token"
-        raise ApiError(401, told, code="invalid_api_key")
+        problem = "this key belongs to no open session" if key else "no key; send the session's key as a bearer token"
+        raise ApiError(401, problem, code="invalid_api_key")
 
-    def _agent(self, request: web.Request) -> str:
+    def _agent_name(self, request: web.Request) -> str:
         return next((value for name in self._headers if (value := request.headers.get(name))), "")
 
 
@@ -253,12 +253,12 @@ def _path(request: web.Request) -> str:
     return request.match_info["path"].strip("/").removeprefix("v1/")
 
 
-def _is_again(request: web.Request, exchange: Exchange) -> bool:
+def _is_retry(request: web.Request, exchange: Exchange) -> bool:
     """Whether this is a retry or follows a lost connection. Equal requests that overlap otherwise get two answers."""
     return request.headers.get(RETRIES, "0") != "0" or exchange.was_disconnected
 
 
-async def _sent(exchange: Exchange, request: web.Request) -> web.StreamResponse:
+async def _send(exchange: Exchange, request: web.Request) -> web.StreamResponse:
     exchange.was_disconnected = False
     async with exchange:
         was_sent = False

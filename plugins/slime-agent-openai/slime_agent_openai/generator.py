@@ -61,7 +61,7 @@ class AgentGenerator:
         self._announce = announce
         self._bridges: dict[str, Bridge] = {}
         self._family: tuple[Family, str] | None = None
-        self._finding = asyncio.Lock()
+        self._family_lock = asyncio.Lock()
 
     async def start(self) -> None:
         await self._gateway.start()
@@ -84,11 +84,11 @@ class AgentGenerator:
                 raise
             ctx.restart()  # turns are counted from zero again, so the engine repeats its answers
             session, outcome = await self._session(sample, ctx, self._agents.run_alone)
-        if session.broken is not None:
-            raise session.broken
-        made = samples_of(sample, session, outcome, ctx.tokenizer)
+        if session.fatal_error is not None:
+            raise session.fatal_error
+        samples = samples_of(sample, session, outcome, ctx.tokenizer)
         _measure(ctx, session)
-        return made
+        return samples
 
     async def _session(self, sample: Sample, ctx: GenerateContext, run: Run) -> tuple[Session, Outcome]:
         """One session and its agent's outcome. Raises AgentError if another agent in the process may be at fault."""
@@ -96,10 +96,10 @@ class AgentGenerator:
         family, unfit = await self._family_of(ctx.tokenizer)
         name = f"{sample.source}:{sample.group_index}:{sample.index}"
         session = Session(ctx, self._limits, bridge, family, misfit=unfit, name=name)
-        async with self._gateway.opened(session) as url:
-            return session, await self._ended(_task(sample, session, url, ctx), session, run)
+        async with self._gateway.open_session(session) as url:
+            return session, await self._outcome(_task(sample, session, url, ctx), session, run)
 
-    async def _ended(self, task: Task, session: Session, run: Run) -> Outcome:
+    async def _outcome(self, task: Task, session: Session, run: Run) -> Outcome:
         """The agent's outcome; returns at once if the run interrupts the session."""
         running = asyncio.create_task(run(task, timeout_s=self._seconds))
         interrupted = asyncio.create_task(session.interrupted.wait())
@@ -107,15 +107,15 @@ class AgentGenerator:
             await asyncio.wait({running, interrupted}, return_when=asyncio.FIRST_COMPLETED)
             if session.interrupted.is_set():
                 return Outcome()
-            made = running.result()
-            return Outcome(made if isinstance(made, Result) else Result(made))
+            verdict = running.result()
+            return Outcome(verdict if isinstance(verdict, Result) else Result(verdict))
         except AgentError as error:
             if error.shared:
                 raise
             return Outcome(failure=error.reason, detail=error.detail)
         finally:
-            for each in (running, interrupted):
-                each.cancel()
+            for waiter in (running, interrupted):
+                waiter.cancel()
             await asyncio.wait({running, interrupted})
 
     async def _family_of(self, tokenizer: Tokenizer) -> tuple[Family, str]:
@@ -123,7 +123,7 @@ class AgentGenerator:
 
         Determined once, in a thread: reading a dozen rendered dialogs for each family lasts up to a second.
         """
-        async with self._finding:
+        async with self._family_lock:
             if self._family is None:
                 self._family = await asyncio.to_thread(_family_of, tokenizer, self._parser)
         return self._family
@@ -142,8 +142,10 @@ def _family_of(tokenizer: Tokenizer, parser: str) -> tuple[Family, str]:
     if parser == "auto":
         return find_family(tokenizer, families().values()) or PLAIN, ""
     family = family_named(parser)
-    found = misfit(tokenizer, family, families().values()) if family.reads_calls else None
-    return family, wrong_parser_message(str(tokenizer), family.name, found.family.name, found.written) if found else ""
+    evidence = misfit(tokenizer, family, families().values()) if family.reads_calls else None
+    if evidence is None:
+        return family, ""
+    return family, wrong_parser_message(str(tokenizer), family.name, evidence.family.name, evidence.written)
 
 
 def _task(sample: Sample, session: Session, url: str, ctx: GenerateContext) -> Task:

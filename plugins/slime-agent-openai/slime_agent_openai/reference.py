@@ -61,24 +61,24 @@ def resolve(reference: str, *, takes_task: bool = False) -> Callable[..., object
     """Import the function. Raises BadReference if it is missing, or takes other arguments than `takes_task` says."""
     where, name = _parts(reference)
     module = _from_file(where) if where.endswith(".py") else importlib.import_module(where)
-    found = getattr(module, name, None)
+    function = getattr(module, name, None)
     wanted = _wanted(name, takes_task=takes_task)
-    if found is None:
+    if function is None:
         raise BadReference(f"{where} has no function {name!r}. {wanted}")
-    if not callable(found):
-        raise BadReference(f"{name} of {where} is not a function, but {found!r:.80}. {wanted}")
-    if takes_task and not _takes_a_task(found):
-        raise BadReference(f"{name}{inspect.signature(found)} of {where} does not take one argument. {wanted}")
-    if takes_task and (inspect.isgeneratorfunction(found) or inspect.isasyncgenfunction(found)):
+    if not callable(function):
+        raise BadReference(f"{name} of {where} is not a function, but {function!r:.80}. {wanted}")
+    if takes_task and not _takes_a_task(function):
+        raise BadReference(f"{name}{inspect.signature(function)} of {where} does not take one argument. {wanted}")
+    if takes_task and (inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)):
         raise BadReference(
             f"{name} of {where} is a generator, so a call does not run it. Use return, not yield. {wanted}"
         )
-    return found  # type: ignore[no-any-return]  # callable, as checked above
+    return function  # type: ignore[no-any-return]  # callable, as checked above
 
 
-def _takes_a_task(found: Callable[..., object]) -> bool:
+def _takes_a_task(function: Callable[..., object]) -> bool:
     try:
-        inspect.signature(found).bind(None)
+        inspect.signature(function).bind(None)
     except TypeError:
         return False
     except ValueError:  # compiled: the signature is unknown
@@ -102,9 +102,9 @@ def _parts(reference: str) -> tuple[str, str]:
 
 
 def _bindings(tree: ast.AST) -> Iterator[tuple[str, ast.AST]]:
-    left = [tree]
-    while left:  # no recursion: a sum of a thousand texts is a thousand nodes deep
-        match node := left.pop():
+    pending = [tree]
+    while pending:  # no recursion: a sum of a thousand texts is a thousand nodes deep
+        match node := pending.pop():
             case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
                 yield node.name, node
             case ast.Import() | ast.ImportFrom():
@@ -112,7 +112,7 @@ def _bindings(tree: ast.AST) -> Iterator[tuple[str, ast.AST]]:
             case ast.Name(ctx=ast.Store()):
                 yield node.id, node
             case _:
-                left += reversed([*ast.iter_child_nodes(node)])
+                pending += reversed([*ast.iter_child_nodes(node)])
 
 
 def _takes_one(arguments: ast.arguments) -> bool:
@@ -126,7 +126,7 @@ def _source(where: str) -> Path | None:
     if where.endswith(".py"):
         path = Path(where).expanduser().absolute()
         if not path.is_file():
-            files = sorted(each.name for each in path.parent.glob("*.py")) if path.parent.is_dir() else []
+            files = sorted(file.name for file in path.parent.glob("*.py")) if path.parent.is_dir() else []
             there = f" The folder has {', '.join(files[:8])}" if files else ""
             raise BadReference(f"there is no file {path}.{did_you_mean(path.name, files)}{there}")
         return path

@@ -50,15 +50,15 @@ class Threads:
     """
 
     def __init__(self, most: int) -> None:
-        self._places = asyncio.Semaphore(most)
+        self._slots = asyncio.Semaphore(most)
         self._running: set[asyncio.Future[object]] = set()
 
-    async def call(self, act: Callable[[], ResultT]) -> ResultT:
-        return await asyncio.shield(await self.begin(act))
+    async def call(self, function: Callable[[], ResultT]) -> ResultT:
+        return await asyncio.shield(await self.begin(function))
 
-    async def begin(self, act: Callable[[], ResultT]) -> "asyncio.Future[ResultT]":
+    async def begin(self, function: Callable[[], ResultT]) -> "asyncio.Future[ResultT]":
         """Wait for a place and start the call; shield the returned future where you await it."""
-        await self._places.acquire()
+        await self._slots.acquire()
         loop = asyncio.get_running_loop()
         ended: asyncio.Future[ResultT] = loop.create_future()
         self._running.add(ended)  # type: ignore[arg-type]  # of any result
@@ -66,7 +66,7 @@ class Threads:
 
         def run() -> None:
             try:
-                settle = partial(ended.set_result, act())
+                settle = partial(ended.set_result, function())
             except BaseException as error:
                 failure = error if isinstance(error, Exception) else RuntimeError(repr(error))
                 settle = partial(ended.set_exception, failure)
@@ -81,7 +81,7 @@ class Threads:
             await asyncio.wait(self._running, timeout=timeout_s)
 
     def _ended(self, ended: "asyncio.Future[ResultT]") -> None:
-        self._places.release()
+        self._slots.release()
         self._running.discard(ended)
         ended.exception()  # marks the error as retrieved, since the caller may be gone
 
@@ -98,16 +98,16 @@ def payload_of(settings: RemoteSettings, task: Task, input_id: str) -> bytes:
         "sampling_params": dict(task.sampling),
         "evaluation": task.evaluation,
     }
-    given: dict[str, object] = {settings.prompt_key: task.prompt, settings.label_key: task.label}
-    given.pop("", None)
-    return json.dumps({**given, **task.metadata, "_rollout": {**rollout, **settings.rollout}}).encode()
+    fields: dict[str, object] = {settings.prompt_key: task.prompt, settings.label_key: task.label}
+    fields.pop("", None)
+    return json.dumps({**fields, **task.metadata, "_rollout": {**rollout, **settings.rollout}}).encode()
 
 
 def result_key_of(answer: bytes, bucket: str) -> str:
     """Key of the result, from the runtime's answer."""
-    said = _object(answer, "agent_remote_answer", "the runtime's answer")
-    key = said.get("result_key")
-    if said.get("s3_bucket") != bucket or not isinstance(key, str) or not key:
+    data = _object(answer, "agent_remote_answer", "the runtime's answer")
+    key = data.get("result_key")
+    if data.get("s3_bucket") != bucket or not isinstance(key, str) or not key:
         raise AgentError(
             "agent_remote_answer",
             f"the runtime answered {_quoted(answer)}; expected s3_bucket {bucket!r} and a result_key. Its entry point "
@@ -118,47 +118,47 @@ def result_key_of(answer: bytes, bucket: str) -> str:
 
 def reward_of(result: bytes, reward_key: str) -> Verdict:
     """The reward in a result; None if `reward_key` is empty."""
-    said = _object(result, "agent_remote_result", "the result")
-    if said.get("status_code", 200) != 200:
-        told = f"{said.get('stop_reason', '')}\n{said.get('traceback', '')}".strip()
-        raise AgentError("agent_remote_failed", told or _quoted(result))
+    data = _object(result, "agent_remote_result", "the result")
+    if data.get("status_code", 200) != 200:
+        detail = f"{data.get('stop_reason', '')}\n{data.get('traceback', '')}".strip()
+        raise AgentError("agent_remote_failed", detail or _quoted(result))
     if not reward_key:
         return None
-    if reward_key not in said:
-        there = ", ".join(list(said)[:10])
+    if reward_key not in data:
+        there = ", ".join(list(data)[:10])
         raise AgentError("agent_remote_reward", f"the result has no {reward_key!r}; it has {there}"[:MAX_DETAIL])
-    given = said[reward_key]
-    match given:
+    reward = data[reward_key]
+    match reward:
         case [*_, last] if isinstance(last, float | int):
-            return _finite(last, given)
+            return _finite(last, reward)
         case float() | int():
-            return _finite(given, given)
-        case dict() if given:
-            return {str(name): _finite(value, given) for name, value in given.items()}
-    raise _no_reward(given)
+            return _finite(reward, reward)
+        case dict() if reward:
+            return {str(name): _finite(value, reward) for name, value in reward.items()}
+    raise _no_reward(reward)
 
 
-def _finite(number: object, given: object) -> float:
+def _finite(number: object, reward: object) -> float:
     try:
         if isinstance(number, float | int) and isfinite(number):
             return float(number)
     except OverflowError:  # an integer too large for a float
         pass
-    raise _no_reward(given)
+    raise _no_reward(reward)
 
 
-def _no_reward(given: object) -> AgentError:
-    return AgentError("agent_remote_reward", f"the reward is {given!r:.200}; expected finite numbers, one or by name")
+def _no_reward(reward: object) -> AgentError:
+    return AgentError("agent_remote_reward", f"the reward is {reward!r:.200}; expected finite numbers, one or by name")
 
 
 def _object(raw: bytes, reason: str, what: str) -> dict[str, Json]:
     try:
-        said = json.loads(raw)
+        data = json.loads(raw)
     except (ValueError, RecursionError) as error:
         raise AgentError(reason, f"{what} is not JSON ({error}): {_quoted(raw)}") from None
-    if not isinstance(said, dict):
-        raise AgentError(reason, f"{what} is a {type(said).__name__}, expected an object: {_quoted(raw)}")
-    return said
+    if not isinstance(data, dict):
+        raise AgentError(reason, f"{what} is a {type(data).__name__}, expected an object: {_quoted(raw)}")
+    return data
 
 
 def _quoted(raw: bytes) -> str:
@@ -178,7 +178,7 @@ def backoff_s(attempt: int) -> float:
     return min(BACKOFF_S * 2.0**attempt, LONGEST_BACKOFF_S)
 
 
-class Pace:
+class RateLimiter:
     """Limits calls per second, first come, first served; shared by all calls that count against one quota."""
 
     def __init__(self, a_second: float) -> None:
@@ -198,8 +198,8 @@ class RemoteAgents:
 
     def __init__(self, aws: Aws, settings: RemoteSettings) -> None:
         self._aws, self._settings = aws, settings
-        self._places = asyncio.Semaphore(settings.max_concurrent)
-        self._threads, self._pace = Threads(settings.max_pool_connections), Pace(settings.tps_limit)
+        self._slots = asyncio.Semaphore(settings.max_concurrent)
+        self._threads, self._rate_limiter = Threads(settings.max_pool_connections), RateLimiter(settings.tps_limit)
         self._ending: set[asyncio.Task[None]] = set()  # sessions being stopped; the run does not wait for them
         self.counts: Counter[str] = Counter()  # refused invocations, by reason
 
@@ -218,15 +218,15 @@ class RemoteAgents:
         await self._threads.wait(THREADS_CLOSING_S)
         self._aws.close()
         if self.counts:
-            told = ", ".join(f"{name} {count} times" for name, count in self.counts.most_common())
-            log.warning("the runtime refused invocations at first: %s. Lower tps_limit to avoid this", told)
+            reasons = ", ".join(f"{name} {count} times" for name, count in self.counts.most_common())
+            log.warning("the runtime refused invocations at first: %s. Lower tps_limit to avoid this", reasons)
 
     async def run(self, task: Task, *, timeout_s: float) -> Verdict:
         """Run one agent. Its time limit does not include the wait for a place or its cold start."""
-        await self._places.acquire()
+        await self._slots.acquire()
         session = RemoteSession()
         try:
-            key = result_key_of(await self._invoked(task, session), self._settings.s3_bucket)
+            key = result_key_of(await self._invoke(task, session), self._settings.s3_bucket)
             return reward_of(await self._result(key, timeout_s), self._settings.reward_key)
         except AgentError as error:
             raise AgentError(error.reason, f"{error.detail} (runtime session {session.id})") from None
@@ -237,12 +237,12 @@ class RemoteAgents:
 
     run_alone = run  # Each agent has its machine already
 
-    async def _invoked(self, task: Task, session: RemoteSession) -> bytes:
+    async def _invoke(self, task: Task, session: RemoteSession) -> bytes:
         payload = payload_of(self._settings, task, session.id)
         for attempt in range(self._settings.max_retry_attempts + 1):
             if attempt:
                 await asyncio.sleep(backoff_s(attempt - 1))
-            await self._pace()
+            await self._rate_limiter()
             session.invocation = await self._threads.begin(partial(self._aws.invoke, session.id, payload))
             try:
                 return await asyncio.shield(session.invocation)
@@ -255,18 +255,18 @@ class RemoteAgents:
         raise AgentError("agent_remote_busy", f"the runtime refused {attempt + 1} attempts, the last: {last.detail}")
 
     async def _result(self, key: str, timeout_s: float) -> bytes:
-        look_s = self._settings.initial_interval
+        poll_s = self._settings.initial_interval
         try:
             async with asyncio.timeout(timeout_s):
-                while (found := await self._found(key)) is None:
-                    await asyncio.sleep(look_s)
-                    look_s = min(look_s * self._settings.backoff_factor, self._settings.max_interval)
-                return found
+                while (result := await self._fetch(key)) is None:
+                    await asyncio.sleep(poll_s)
+                    poll_s = min(poll_s * self._settings.backoff_factor, self._settings.max_interval)
+                return result
         except TimeoutError:
             where = f"s3://{self._settings.s3_bucket}/{key}"
             raise AgentError("agent_remote_timeout", f"there was no result at {where} after {timeout_s:g} s") from None
 
-    async def _found(self, key: str) -> bytes | None:
+    async def _fetch(self, key: str) -> bytes | None:
         try:
             return await self._threads.call(partial(self._aws.fetch, key))
         except NotAccepted as error:
@@ -279,13 +279,13 @@ class RemoteAgents:
         try:
             if session.invocation is not None:
                 await asyncio.wait({session.invocation})
-                await self._stopped(session.id)
+                await self._stop(session.id)
         finally:
-            self._places.release()
+            self._slots.release()
 
-    async def _stopped(self, session_id: str) -> None:
+    async def _stop(self, session_id: str) -> None:
         for attempt in range(self._settings.max_retry_attempts + 1):
-            await self._pace()
+            await self._rate_limiter()
             try:
                 return await self._threads.call(partial(self._aws.stop, session_id))
             except AgentError as error:

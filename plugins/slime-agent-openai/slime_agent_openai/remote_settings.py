@@ -14,7 +14,7 @@ ARN = re.compile(r"arn:aws[a-z-]*:bedrock-agentcore:(?P<region>[a-z0-9-]+):\d{12
 EXAMPLE_ARN = "arn:aws:bedrock-agentcore:us-west-2:123456789012:runtime/my_agent-a1B2c3D4e5"
 BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 PREFIX = re.compile(r"[\w.-]+(/[\w.-]+)*", re.ASCII)
-OURS = ("exp_id", "input_id", "s3_bucket", "base_url", "api_key", "model_id", "evaluation")
+RESERVED = ("exp_id", "input_id", "s3_bucket", "base_url", "api_key", "model_id", "evaluation")
 """Fields of `_rollout` that the run sets."""
 
 
@@ -87,8 +87,8 @@ class RemoteSettings(CommonSettings):
     @field_validator("rollout")
     @classmethod
     def _check_rollout(cls, rollout: dict[str, JsonValue]) -> dict[str, JsonValue]:
-        if written := [name for name in OURS if name in rollout]:
-            raise ValueError(f"the run sets {written[0]} itself. Remove it")
+        if reserved := [name for name in RESERVED if name in rollout]:
+            raise ValueError(f"the run sets {reserved[0]} itself. Remove it")
         return rollout
 
     @field_validator("endpoint_url", "s3_endpoint_url")
@@ -99,7 +99,7 @@ class RemoteSettings(CommonSettings):
         return url
 
     @model_validator(mode="after")
-    def _be_reachable(self) -> Self:
+    def _check_reachable(self) -> Self:
         if self.endpoint_url and is_loopback(urlsplit(self.endpoint_url).hostname or ""):
             return self
         if is_loopback(urlsplit(self.public_url).hostname or "" if self.public_url else self.host):
@@ -111,7 +111,7 @@ class RemoteSettings(CommonSettings):
         return self
 
     @model_validator(mode="after")
-    def _need_boto3(self) -> Self:
+    def _require_boto3(self) -> Self:
         if find_spec("boto3") is None:
             raise ValueError(
                 "agent_remote needs boto3, which is not installed. Install it from a checkout of slime-core: "

@@ -62,9 +62,9 @@ def samples_of(drawn: Sample, session: Session, outcome: Outcome, tokenizer: Tok
     if not chains:
         return [_empty(drawn, session, outcome)]
     main = main_of(chains)
-    ends, outcome = _checked(outcome, main)
-    made = [_sample(drawn, chain, tokenizer) for chain in chains]
-    for sample, chain in zip(made, chains, strict=True):
+    ends, outcome = _check_turn_rewards(outcome, main)
+    samples = [_sample(drawn, chain, tokenizer) for chain in chains]
+    for sample, chain in zip(samples, chains, strict=True):
         end = chain[-1][0]
         is_cut = end.output is not None and end.output.finish is FinishReason.LENGTH
         _close(sample, session, outcome, is_cut=is_cut, agent=end.agent)
@@ -73,54 +73,54 @@ def samples_of(drawn: Sample, session: Session, outcome: Outcome, tokenizer: Tok
             sample.metadata[TURN_REWARDS] = [[end, value] for (before, end), value in turns if end > before]
         if end.agent:
             sample.metadata["agent"] = end.agent
-        if len(made) > 1:
+        if len(samples) > 1:
             sample.metadata[MAIN] = chain is main
-    return made
+    return samples
 
 
-def _checked(outcome: Outcome, main: Sequence[tuple[Node, bool]]) -> tuple[list[int], Outcome]:
+def _check_turn_rewards(outcome: Outcome, main: Sequence[tuple[Node, bool]]) -> tuple[list[int], Outcome]:
     """Ends of the main conversation's replies, and the outcome: a failure if the number of turn rewards is wrong.
 
     A reply without tokens has no place for a reward.
     """
-    begin = _begin(main)
+    begin = _first_reply(main)
     lengths = accumulate(len(node.ids) for node, _ in main[begin:])
     ends = [end for end, (node, _) in zip(lengths, main[begin:], strict=True) if node.output is not None]
-    given = outcome.result.turn_rewards
-    if given is None or len(given) == len(ends):
+    rewards = outcome.result.turn_rewards
+    if rewards is None or len(rewards) == len(ends):
         return ends, outcome
     detail = (
-        f"the agent returned {len(given)} turn_rewards, {list(given)!r:.200}; its main conversation has {len(ends)} "
-        "replies of the model. A reply to an edited or new history belongs to another conversation"
+        f"the agent returned {len(rewards)} turn_rewards, {list(rewards)!r:.200}; its main conversation has "
+        f"{len(ends)} replies of the model. A reply to an edited or new history belongs to another conversation"
     )
     return ends, Outcome(failure=WRONG_TURNS, detail=detail)
 
 
-def _begin(chain: Sequence[tuple[Node, bool]]) -> int:
+def _first_reply(chain: Sequence[tuple[Node, bool]]) -> int:
     return next(place for place, (node, _) in enumerate(chain) if node.output is not None)
 
 
 def _sample(drawn: Sample, chain: Sequence[tuple[Node, bool]], tokenizer: Tokenizer) -> Sample:
-    begin = _begin(chain)
-    made = _copy(drawn)
-    made.tokens = [token for node, _ in chain[:begin] for token in node.ids]
+    begin = _first_reply(chain)
+    sample = _copy(drawn)
+    sample.tokens = [token for node, _ in chain[:begin] for token in node.ids]
     for node, is_trained in chain[begin:]:
         text = tokenizer.decode(node.ids)
         if is_trained and node.output is not None:
-            made.append_response_tokens(output=node.output, text=text)
+            sample.append_response_tokens(output=node.output, text=text)
         elif node.ids:
-            made.append_response_tokens(tokens=node.ids, trainable=False, text=text)
-    made.metadata[ROUNDS] = sum(node.output is not None for node, _ in chain)
-    return made
+            sample.append_response_tokens(tokens=node.ids, trainable=False, text=text)
+    sample.metadata[ROUNDS] = sum(node.output is not None for node, _ in chain)
+    return sample
 
 
 def _empty(drawn: Sample, session: Session, outcome: Outcome) -> Sample:
-    made = _copy(drawn)
-    made.tokens, made.response_length = [], 0
+    sample = _copy(drawn)
+    sample.tokens, sample.response_length = [], 0
     if outcome.failure is None and not session.interrupted.is_set() and not session.exceeded_limit:
         outcome = replace(outcome, failure=ASKED_NOTHING, detail=NO_REQUEST_HELP)
-    _close(made, session, outcome, is_cut=False)
-    return made
+    _close(sample, session, outcome, is_cut=False)
+    return sample
 
 
 def _close(sample: Sample, session: Session, outcome: Outcome, *, is_cut: bool, agent: str = "") -> None:

@@ -30,35 +30,37 @@ from slime_core.roles import FinishReason, GenerateChunk, GenerateContext, Gener
 LEAVE_OUT = f'remove it, or set on_sampling = "ignore" {IN_SECTION}'
 
 
-def drawn(
+def sampling_for(
     own: SamplingParams, request: Request, *, is_free: bool, on_sampling: Literal["refuse", "ignore"]
 ) -> tuple[SamplingParams, bool]:
     """Sampling settings of a reply, and whether a request of its agent was ignored; `is_free`: apply all requests."""
-    aside = [wanted for wanted in request.sampling if not _may(own, wanted, is_free=is_free)]
-    if aside and on_sampling == "refuse":
-        raise _refusal(own, aside[0])
-    taken = {each.setting: each for each in request.sampling if each not in aside and each.value != _of(own, each)}
-    if not taken and not request.stop:
-        return own, bool(aside)
+    ignored = [wanted for wanted in request.sampling if not _is_applied(own, wanted, is_free=is_free)]
+    if ignored and on_sampling == "refuse":
+        raise _refusal(own, ignored[0])
+    changes = {
+        each.setting: each for each in request.sampling if each not in ignored and each.value != _value_of(own, each)
+    }
+    if not changes and not request.stop:
+        return own, bool(ignored)
     try:
-        values = {name: each.value for name, each in taken.items()}
-        return replace(own, stop=(*own.stop, *request.stop), **values), bool(aside)  # type: ignore[arg-type]  # keys and types were checked above
+        values = {name: each.value for name, each in changes.items()}
+        return replace(own, stop=(*own.stop, *request.stop), **values), bool(ignored)  # type: ignore[arg-type]  # keys and types were checked above
     except ValueError as error:
-        raise refused(str(error), next((each.field for each in taken.values()), "stop")) from None
+        raise refused(str(error), next((each.field for each in changes.values()), "stop")) from None
 
 
-def _may(own: SamplingParams, wanted: RequestedSetting, *, is_free: bool) -> bool:
-    return bool(wanted.setting) and (is_free or wanted.value == _of(own, wanted))
+def _is_applied(own: SamplingParams, wanted: RequestedSetting, *, is_free: bool) -> bool:
+    return bool(wanted.setting) and (is_free or wanted.value == _value_of(own, wanted))
 
 
 def _refusal(own: SamplingParams, wanted: RequestedSetting) -> ApiError:
     if not wanted.setting:
         return unsupported(wanted.field, f"training samples the model's unmodified distribution; {LEAVE_OUT}")
-    runs, theirs = _shown(_of(own, wanted)), _shown(wanted.value)
-    return unsupported(wanted.field, f"this run trains with {runs}, not {theirs}; {LEAVE_OUT}")
+    run_value, requested = _shown(_value_of(own, wanted)), _shown(wanted.value)
+    return unsupported(wanted.field, f"this run trains with {run_value}, not {requested}; {LEAVE_OUT}")
 
 
-def _of(own: SamplingParams, wanted: RequestedSetting) -> float:
+def _value_of(own: SamplingParams, wanted: RequestedSetting) -> float:
     value: float = getattr(own, wanted.setting)
     return value
 
@@ -76,31 +78,31 @@ class Stops:
     matched: str | None = None  # The stop text that was found
     _held: str = ""
 
-    def kept(self, deltas: Sequence[Delta]) -> Iterator[Delta]:
+    def filter_deltas(self, deltas: Sequence[Delta]) -> Iterator[Delta]:
         for delta in deltas:
             if not isinstance(delta, TextDelta):
-                yield from self._told(self._held)
+                yield from self._emit(self._held)
                 self._held = ""
                 yield delta
             elif self.matched is None:
-                yield from self._more(self._held + delta.text)
+                yield from self._search(self._held + delta.text)
 
     def end(self) -> list[Delta]:
         held, self._held = self._held, ""
-        return list(self._told(held))
+        return list(self._emit(held))
 
-    def _more(self, text: str) -> Iterator[Delta]:
+    def _search(self, text: str) -> Iterator[Delta]:
         found = [(place, stop) for stop in self.wanted if (place := text.find(stop)) >= 0]
         if found:
             place, self.matched = min(found)
             self._held = ""
-            yield from self._told(text[:place])
+            yield from self._emit(text[:place])
             return
         size = max((n for stop in self.wanted for n in range(1, len(stop)) if text.endswith(stop[:n])), default=0)
         self._held = text[len(text) - size :]
-        yield from self._told(text[: len(text) - size])
+        yield from self._emit(text[: len(text) - size])
 
-    def _told(self, text: str) -> Iterator[Delta]:
+    def _emit(self, text: str) -> Iterator[Delta]:
         if text:
             self.text += text
             yield TextDelta(text)
@@ -153,14 +155,14 @@ class Session:
         self.forest = Forest(bridge, keeps_template=limits.keeps_template)  # Its conversations
         self.counts = Counter({"constraints_ignored": 0})  # More counts, by metric name
         self.interrupted = asyncio.Event()
-        """Set once requests are refused: the run aborted this sample and runs it again, or `broken` is set."""
-        self.broken: ConfigError | None = None  # Why no sample of this run can be generated, once known
+        """Set once requests are refused: the run aborted this sample and runs it again, or `fatal_error` is set."""
+        self.fatal_error: ConfigError | None = None  # Why no sample of this run can be generated, once known
         self.exceeded_limit = False  # Whether the agent exceeded a limit
         self._context, self._limits, self._family = context, limits, family
         self._misfit = misfit if family.reads_calls else no_parser_message(str(context.tokenizer), family.name)
         self._is_closed = False
         self._turns = 0
-        self._taken: Counter[str] = Counter()
+        self._turn_counts: Counter[str] = Counter()
 
     def new_id(self, kind: str) -> str:
         return f"{kind}_{secrets.token_hex(12)}"
@@ -171,35 +173,37 @@ class Session:
     async def prompt_tokens(self, request: Request) -> int:
         self._require_open()
         plan = self.forest.plan(request)
-        prompt, _ = self.forest.prompt(plan, await self._encoded(plan.text))
+        prompt, _ = self.forest.prompt(plan, await self._encode(plan.text))
         return len(prompt)
 
     async def reply(self, request: Request, listener: Listener | None = None) -> Reply:
         self._require_open()
         self._require_turn()
-        self._require_free(request)
+        self._check_constraints(request)
         sampling = self._sampling(request)
         self._turns += 1
         try:
-            return await self._replied(request, sampling, listener)
+            return await self._generate_reply(request, sampling, listener)
         except BaseException:
             self._turns -= 1
             raise
 
-    async def _replied(self, request: Request, sampling: SamplingParams, listener: Listener | None) -> Reply:
-        plan = self._planned(request)
-        prompt, new = self.forest.prompt(plan, await self._encoded(plan.text))
-        sampling = replace(sampling, max_new_tokens=self._room(plan, prompt, request))
+    async def _generate_reply(self, request: Request, sampling: SamplingParams, listener: Listener | None) -> Reply:
+        plan = self._plan(request)
+        prompt, new = self.forest.prompt(plan, await self._encode(plan.text))
+        sampling = replace(sampling, max_new_tokens=self._token_limit(plan, prompt, request))
         reading = self._reading(request, plan)
-        heard = _Heard(reading, Stops(request.stop), listener)
+        stream = _ReplyStream(reading, Stops(request.stop), listener)
         if listener is not None:
             listener.begin(len(prompt))
-        asked = self.forest.hashed(plan, new)
-        asked.update(repr(sampling).encode())
-        output = await self._asked(prompt, sampling, asked.hexdigest(), heard.chunk if listener is not None else None)
+        turn_hash = self.forest.hashed(plan, new)
+        turn_hash.update(repr(sampling).encode())
+        output = await self._generate(
+            prompt, sampling, turn_hash.hexdigest(), stream.chunk if listener is not None else None
+        )
         if listener is None:
-            heard.tokens(output.tokens)
-        message = heard.end(output)
+            stream.tokens(output.tokens)
+        message = stream.end(output)
         self.counts["malformed_calls"] += reading.malformed
         node = self.forest.commit(plan, new, message, output)
         self.forest.name(node, request.ids)
@@ -213,7 +217,7 @@ class Session:
             output.log_probs,
             self._texts(output.tokens) if request.log_probs else (),
             reading.reasoning_tokens,
-            heard.stops.matched,
+            stream.stops.matched,
         )
 
     def _reading(self, request: Request, plan: Plan) -> Reading:
@@ -222,21 +226,21 @@ class Session:
         thinks = self._family.thinks(plan.text)
         return Reading(self._context.tokenizer, self._family, self.new_id, plan.tools, thinks)
 
-    async def _asked(
+    async def _generate(
         self,
         prompt: Sequence[int],
         sampling: SamplingParams,
-        asked: str,
+        turn_hash: str,
         on_chunk: Callable[[GenerateChunk], None] | None,
     ) -> GenerateOutput:
         """The engine's output. Its turn name depends on the request's content, not on its time."""
-        number = self._taken[asked]
-        self._taken[asked] += 1
+        number = self._turn_counts[turn_hash]
+        self._turn_counts[turn_hash] += 1
         try:
-            turn = f"{asked}/{number}"
+            turn = f"{turn_hash}/{number}"
             output = await self._context.generate(prompt, sampling, turn=turn, session=self._name, on_chunk=on_chunk)
         except BaseException as error:
-            self._taken[asked] -= 1
+            self._turn_counts[turn_hash] -= 1
             if isinstance(error, LimitError):
                 self.exceeded_limit = True
                 raise ApiError(400, str(error), code="turn_limit") from None
@@ -246,7 +250,7 @@ class Session:
             raise ApiError(503, "the run interrupted this session", code="interrupted")
         return output
 
-    def _planned(self, request: Request) -> Plan:
+    def _plan(self, request: Request) -> Plan:
         try:
             if self._misfit and request.tools:
                 self._bridge.whole([Message(Role.USER, "Hello.")])  # a missing chat template is the better error
@@ -257,17 +261,19 @@ class Session:
 
     def _end(self, field: str, why: str) -> ApiError:
         """End the run for an error that no agent can fix; returns the error for its request."""
-        self.broken = ConfigError(why)
+        self.fatal_error = ConfigError(why)
         self.interrupted.set()
         return unsupported(field, why)
 
     def _sampling(self, request: Request) -> SamplingParams:
         context, on_sampling = self._context, self._limits.on_sampling
-        sampling, is_aside = drawn(context.sampling, request, is_free=context.evaluation, on_sampling=on_sampling)
-        self.counts["sampling_ignored"] += is_aside
+        sampling, is_ignored = sampling_for(
+            context.sampling, request, is_free=context.evaluation, on_sampling=on_sampling
+        )
+        self.counts["sampling_ignored"] += is_ignored
         return sampling
 
-    def _require_free(self, request: Request) -> None:
+    def _check_constraints(self, request: Request) -> None:
         """Refuse a reply format, or count the formats that are ignored."""
         for constraint in request.constraints:
             if self._limits.on_constraints == "refuse":
@@ -275,22 +281,22 @@ class Session:
             self.counts["constraints_ignored"] += 1
         self.counts["call_rules_ignored"] += request.has_call_rules
 
-    def _room(self, plan: Plan, prompt: Sequence[int], request: Request) -> int:
+    def _token_limit(self, plan: Plan, prompt: Sequence[int], request: Request) -> int:
         used = len(prompt) - _first_prompt(plan, prompt)
         left = self._context.sampling.max_new_tokens - used
         if left <= 0:
             most = self._context.sampling.max_new_tokens
-            self._use_up(f"prompt is too long: this session has used {used} of its {most} tokens")
+            self._refuse(f"prompt is too long: this session has used {used} of its {most} tokens")
         context = self._context.max_context
         if context is not None and len(prompt) >= context:
-            self._use_up(
+            self._refuse(
                 f"prompt is too long: {len(prompt)} tokens; this model's maximum context length is {context} tokens"
             )
-        rooms = [left, request.max_tokens, self._limits.max_turn_tokens]
-        rooms += [context - len(prompt)] if context is not None else []
-        return min(room for room in rooms if room is not None)
+        limits = [left, request.max_tokens, self._limits.max_turn_tokens]
+        limits += [context - len(prompt)] if context is not None else []
+        return min(room for room in limits if room is not None)
 
-    def _use_up(self, text: str) -> None:
+    def _refuse(self, text: str) -> None:
         self.exceeded_limit = True
         raise ApiError(400, text, code="context_length_exceeded", param="messages")
 
@@ -306,13 +312,13 @@ class Session:
             self.exceeded_limit = True
             raise ApiError(400, f"this session has used all of its {most} turns", code="turn_limit")
 
-    async def _encoded(self, text: str) -> list[int]:
+    async def _encode(self, text: str) -> list[int]:
         """Token ids of a text. Refuses a text whose size in bytes exceeds the context, to save memory and time."""
         context, tokenizer = self._context.max_context, self._context.tokenizer
         if context is not None and isinstance(tokenizer, HfTokenizer):
             most = context * tokenizer.longest_token
             if len(text) > most or (4 * len(text) > most and len(text.encode(errors="replace")) > most):
-                self._use_up(
+                self._refuse(
                     f"prompt is too long: {len(text):,} characters exceed this model's maximum context length of "
                     f"{context} tokens"
                 )
@@ -324,7 +330,7 @@ class Session:
         return [self._context.tokenizer.decode([token], skip_special_tokens=False) for token in tokens]
 
 
-class _Heard:
+class _ReplyStream:
     """An answer as it arrives; its deltas, joined, equal the final message."""
 
     def __init__(self, reading: Reading, stops: Stops, listener: Listener | None) -> None:
@@ -336,10 +342,10 @@ class _Heard:
         self.tokens(chunk.tokens)
 
     def tokens(self, tokens: Sequence[int]) -> None:
-        self._tell(self._reading.feed(tokens))
+        self._forward(self._reading.feed(tokens))
 
     def end(self, output: GenerateOutput) -> Message:
-        self._tell(self._reading.end())
+        self._forward(self._reading.end())
         rest = self.stops.end()
         if self._listener is not None:
             for delta in rest:
@@ -347,8 +353,8 @@ class _Heard:
         message = self._reading.message
         return replace(message, text=self.stops.text, stop=self.stops.matched or "") if self.stops.wanted else message
 
-    def _tell(self, deltas: Sequence[Delta]) -> None:
-        for delta in self.stops.kept(deltas) if self.stops.wanted else deltas:
+    def _forward(self, deltas: Sequence[Delta]) -> None:
+        for delta in self.stops.filter_deltas(deltas) if self.stops.wanted else deltas:
             if self._listener is not None:
                 self._listener.add(delta)
 

@@ -63,7 +63,7 @@ class CommonSettings(Settings):
 
     @field_validator("parser")
     @classmethod
-    def _know_parser(cls, parser: str) -> str:
+    def _check_parser(cls, parser: str) -> str:
         from slime_agent_openai.parsers.registry import names, unknown
 
         if parser not in ("auto", *names()):
@@ -87,7 +87,7 @@ class CommonSettings(Settings):
         return url
 
     @model_validator(mode="after")
-    def _say_where(self) -> Self:
+    def _check_address(self) -> Self:
         if not is_loopback(self.host) and not self.public_url:
             raise ValueError(
                 f'host = "{self.host}" serves agents on other machines, which need a URL. Write '
@@ -124,7 +124,7 @@ class AgentSettings(PooledSettings):
 
     @field_validator("agent")
     @classmethod
-    def _find(cls, agent: str) -> str:
+    def _check_reference(cls, agent: str) -> str:
         check(agent)
         return agent
 
@@ -139,7 +139,7 @@ class CliSettings(ProcessSettings):
     env: dict[str, str] = Field({}, description="Additional environment variables. Only PATH is inherited.")
 
     @model_validator(mode="after")
-    def _find(self) -> Self:
+    def _check_command(self) -> Self:
         from slime_agent_openai.cli_agent import check_command  # imports asyncio, which listing a plugin does not need
 
         check_command(self.command, self.env)
@@ -165,7 +165,7 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-LOADS = "load_environment"  # Name of the function in packages of environments
+DEFAULT_FUNCTION = "load_environment"  # Name of the function in packages of environments
 
 
 class VerifiersSettings(PooledSettings):
@@ -178,7 +178,7 @@ class VerifiersSettings(PooledSettings):
     arguments: dict[str, JsonValue] = Field({}, description="Keyword arguments of that function.")
 
     @model_validator(mode="after")
-    def _find(self) -> Self:
+    def _check_reference(self) -> Self:
         check(reference_of(self.environment), takes_task=False)
         return self
 
@@ -188,5 +188,5 @@ def reference_of(environment: str) -> str:
     if ":" in environment:
         return environment
     if environment.endswith(".py"):
-        return f"{environment}:{LOADS}"
-    return f"{environment.rpartition('/')[2].replace('-', '_')}:{LOADS}"
+        return f"{environment}:{DEFAULT_FUNCTION}"
+    return f"{environment.rpartition('/')[2].replace('-', '_')}:{DEFAULT_FUNCTION}"

@@ -2,8 +2,8 @@
 
 Example:
 
-    said = verdict_to_json(Result(1.0, turn_rewards=[0.5, 0.0]))        # TypeError, ValueError: not a valid result
-    verdict = verdict_from_json(said)
+    data = verdict_to_json(Result(1.0, turn_rewards=[0.5, 0.0]))        # TypeError, ValueError: not a valid result
+    verdict = verdict_from_json(data)
 """
 
 import json
@@ -69,62 +69,62 @@ class Task:
         return asdict(self)
 
 
-def verdict_to_json(made: object) -> dict[str, Json]:
+def verdict_to_json(verdict: object) -> dict[str, Json]:
     """An agent's return value as JSON. Raises TypeError or ValueError if it is not valid."""
-    if not isinstance(made, Result):
-        return {"reward": _reward(made)}
-    said: dict[str, Json] = {"reward": _reward(made.reward), "metadata": _metadata(made.metadata)}
-    if made.agents:
-        said["agents"] = _agents(made.agents)
-    if made.turn_rewards is not None:
-        said["turn_rewards"] = _turn_rewards(made.turn_rewards)
-    return said
+    if not isinstance(verdict, Result):
+        return {"reward": _reward(verdict)}
+    data: dict[str, Json] = {"reward": _reward(verdict.reward), "metadata": _metadata(verdict.metadata)}
+    if verdict.agents:
+        data["agents"] = _agents(verdict.agents)
+    if verdict.turn_rewards is not None:
+        data["turn_rewards"] = _turn_rewards(verdict.turn_rewards)
+    return data
 
 
-def verdict_from_json(said: Mapping[str, Json]) -> Verdict:
+def verdict_from_json(data: Mapping[str, Json]) -> Verdict:
     """The verdict in such JSON, read in the driver."""
-    reward = cast(Reward, said["reward"])
-    if "metadata" not in said:
+    reward = cast(Reward, data["reward"])
+    if "metadata" not in data:
         return reward
-    turns = cast("list[float] | None", said.get("turn_rewards"))
-    agents = cast(Mapping[str, Reward], said.get("agents", {}))
-    return Result(reward, None if turns is None else tuple(turns), agents, cast(Mapping[str, Json], said["metadata"]))
+    turns = cast("list[float] | None", data.get("turn_rewards"))
+    agents = cast(Mapping[str, Reward], data.get("agents", {}))
+    return Result(reward, None if turns is None else tuple(turns), agents, cast(Mapping[str, Json], data["metadata"]))
 
 
-def _reward(made: object) -> Json:
-    match made:
+def _reward(result: object) -> Json:
+    match result:
         case None:
             return None
         case Real():
-            numbers = {"": float(made)}
-        case dict() if made and all(isinstance(value, Real) for value in made.values()):
-            numbers = {str(name): float(value) for name, value in made.items()}
+            numbers = {"": float(result)}
+        case dict() if result and all(isinstance(value, Real) for value in result.values()):
+            numbers = {str(name): float(value) for name, value in result.items()}
         case _:
-            raise TypeError(f"the agent returned {made!r:.200}; expected a number, numbers by name, None, or a Result")
+            raise TypeError(f"the agent returned {result!r:.200}; expected a number, numbers by name, None or Result")
     if not all(map(isfinite, numbers.values())):
-        raise ValueError(f"the agent returned {made!r:.200}; expected a finite number, or None for no reward")
-    return dict(numbers) if isinstance(made, dict) else numbers[""]
+        raise ValueError(f"the agent returned {result!r:.200}; expected a finite number, or None for no reward")
+    return dict(numbers) if isinstance(result, dict) else numbers[""]
 
 
-def _agents(made: object) -> dict[str, Json]:
-    if not isinstance(made, Mapping):
-        raise TypeError(f"the agent returned agents {made!r:.200}; expected rewards by sub-agent name")
-    return {str(name): _reward(reward) for name, reward in made.items()}
+def _agents(value: object) -> dict[str, Json]:
+    if not isinstance(value, Mapping):
+        raise TypeError(f"the agent returned agents {value!r:.200}; expected rewards by sub-agent name")
+    return {str(name): _reward(reward) for name, reward in value.items()}
 
 
-def _turn_rewards(made: object) -> list[Json]:
-    if not isinstance(made, Sequence) or isinstance(made, str) or not all(isinstance(each, Real) for each in made):
-        raise TypeError(f"the agent returned turn_rewards {made!r:.200}; expected a number for each reply of the model")
-    numbers = [float(each) for each in made]
+def _turn_rewards(value: object) -> list[Json]:
+    if not isinstance(value, Sequence) or isinstance(value, str) or not all(isinstance(each, Real) for each in value):
+        raise TypeError(f"the agent returned turn_rewards {value!r:.200}; expected a number for each reply")
+    numbers = [float(each) for each in value]
     if not all(map(isfinite, numbers)):
-        raise ValueError(f"the agent returned turn_rewards {made!r:.200}; expected finite numbers")
+        raise ValueError(f"the agent returned turn_rewards {value!r:.200}; expected finite numbers")
     return [*numbers]
 
 
-def _metadata(made: object) -> Json:
-    if not isinstance(made, Mapping) or not all(isinstance(name, str) for name in made):
-        raise TypeError(f"the agent returned metadata {made!r:.200}; expected JSON values by name")
+def _metadata(value: object) -> Json:
+    if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
+        raise TypeError(f"the agent returned metadata {value!r:.200}; expected JSON values by name")
     try:
-        return cast(Json, json.loads(json.dumps(dict(made), allow_nan=False)))
+        return cast(Json, json.loads(json.dumps(dict(value), allow_nan=False)))
     except (TypeError, ValueError) as error:
-        raise TypeError(f"the agent returned metadata {made!r:.200}, which is not JSON: {error}") from None
+        raise TypeError(f"the agent returned metadata {value!r:.200}, which is not JSON: {error}") from None

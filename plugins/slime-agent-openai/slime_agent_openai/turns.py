@@ -56,23 +56,23 @@ class TurnColumns:
 
 def _turns(sample: Sample) -> list[tuple[int, float]]:
     """Ends and values of the turns. Raises ValueError: wrong format or order."""
-    given = sample.metadata.get(TURN_REWARDS)
-    if given is None:
+    entries = sample.metadata.get(TURN_REWARDS)
+    if entries is None:
         return []
     turns: list[tuple[int, float]] = []
-    for each in given if isinstance(given, list) else [given]:
-        turn = _turn(each)
+    for entry in entries if isinstance(entries, list) else [entries]:
+        turn = _turn(entry)
         if turn is None or not (turns[-1][0] if turns else 0) < turn[0] <= sample.response_length:
             raise ValueError(
-                f"sample {sample.index} of group {sample.group_index} has metadata {TURN_REWARDS!r} = {given!r:.200}; "
+                f"sample {sample.index} of group {sample.group_index} has metadata {TURN_REWARDS!r}: {entries!r:.200}; "
                 f"expected [[end, value], ...] with rising ends from 1 to {sample.response_length} and finite values"
             )
         turns.append(turn)
     return turns
 
 
-def _turn(given: Json) -> tuple[int, float] | None:
-    match given:
+def _turn(entry: Json) -> tuple[int, float] | None:
+    match entry:
         case [int() as end, int() | float() as value] if isfinite(value):
             return end, float(value)
     return None

@@ -50,8 +50,8 @@ class _Environment(Protocol):
 
 def agent(environment: str, arguments: Mapping[str, Json]) -> Callable[[Task], Awaitable[Result]]:
     """Load an environment; returns a function that runs it on a task."""
-    made = _loaded(environment, arguments)
-    if made.requires_group_rollouts:
+    env = _load(environment, arguments)
+    if env.requires_group_rollouts:
         raise ConfigError(
             f"the rubric of environment {environment!r} has a reward that needs a whole group, but this generator "
             "scores each rollout separately. Remove it from the rubric and write it as a group reward"
@@ -61,16 +61,16 @@ def agent(environment: str, arguments: Mapping[str, Json]) -> Callable[[Task], A
 
     async def solve(task: Task) -> Result:
         async with openai_client(base_url=task.openai_base_url, api_key=task.api_key, timeout=None) as client:
-            state = await made.rollout(_row(task), client_of(client), task.model, {})
+            state = await env.rollout(_row(task), client_of(client), task.model, {})
             error = state.get("error")
             if error is not None and not _is_limit(error):
                 raise EnvironmentFailed(repr(error)) from (error if isinstance(error, BaseException) else None)
             steps = cast(Sequence[Mapping[str, object]], state["trajectory"])
             turns = [step.get("reward") for step in steps]  # before the rubric fills the gaps
             try:
-                await made.rubric.score_rollout(state)
+                await env.rubric.score_rollout(state)
             finally:
-                await made.rubric.cleanup(state)
+                await env.rubric.cleanup(state)
         return _result(state, turns)
 
     return solve
@@ -78,8 +78,8 @@ def agent(environment: str, arguments: Mapping[str, Json]) -> Callable[[Task], A
 
 def rows_of(environment: str, arguments: Mapping[str, Json], *, evaluation: bool = False) -> Iterable[dict[str, Json]]:
     """Data set of an environment, as rows of prompt, answer and metadata."""
-    made = _loaded(environment, arguments)
-    for row in made.get_eval_dataset() if evaluation else made.get_dataset():
+    env = _load(environment, arguments)
+    for row in env.get_eval_dataset() if evaluation else env.get_dataset():
         rest = {name: value for name, value in row.items() if name not in ("prompt", "answer")}
         yield {"prompt": _without_none(row["prompt"]), "answer": row.get("answer"), "metadata": rest}
 
@@ -105,12 +105,12 @@ def _result(state: State, turns: Sequence[object]) -> Result:
     return Result(reward, by_turn, metadata={"stop_condition": cast(Json, state.get("stop_condition"))})
 
 
-def _loaded(environment: str, arguments: Mapping[str, Json]) -> _Environment:
+def _load(environment: str, arguments: Mapping[str, Json]) -> _Environment:
     _clients()
-    made = resolve(reference_of(environment))(**arguments)
-    if not callable(getattr(made, "rollout", None)) or not hasattr(made, "rubric"):
-        raise ConfigError(f"{environment!r} returned {made!r:.200}, which is not an environment of verifiers")
-    return cast(_Environment, made)
+    env = resolve(reference_of(environment))(**arguments)
+    if not callable(getattr(env, "rollout", None)) or not hasattr(env, "rubric"):
+        raise ConfigError(f"{environment!r} returned {env!r:.200}, which is not an environment of verifiers")
+    return cast(_Environment, env)
 
 
 class _Clients(Protocol):
@@ -142,8 +142,8 @@ def main() -> None:
     parser.add_argument("environment", help="an installed package, or ./file.py:function")
     parser.add_argument("--arguments", type=json.loads, default={}, help="its keyword arguments, as JSON")
     parser.add_argument("--evaluation", action="store_true", help="write the evaluation data set")
-    given = parser.parse_args()
-    for row in rows_of(given.environment, given.arguments, evaluation=given.evaluation):
+    options = parser.parse_args()
+    for row in rows_of(options.environment, options.arguments, evaluation=options.evaluation):
         sys.stdout.write(json.dumps(row) + "\n")
 
 

@@ -22,7 +22,7 @@ from slime_agent_openai.reference import BadReference, resolve
 from slime_agent_openai.task import Task, verdict_to_json
 from slime_core.sample import Json
 
-LONGEST = 64 << 20  # Most bytes of one task
+MAX_BYTES = 64 << 20  # Most bytes of one task
 
 
 class Worker:
@@ -34,52 +34,52 @@ class Worker:
 
     async def serve(self, reader: asyncio.StreamReader) -> None:
         while line := await reader.readline():
-            asked = json.loads(line)
-            number = asked["number"]
-            if "task" in asked:
-                running = self._running[number] = asyncio.create_task(self._run(Task(**asked["task"])))
+            message = json.loads(line)
+            number = message["number"]
+            if "task" in message:
+                running = self._running[number] = asyncio.create_task(self._run(Task(**message["task"])))
                 running.add_done_callback(partial(self._answer, number))
             elif number in self._running:
-                self._say({"number": number, "heard": True})
+                self._send({"number": number, "acknowledged": True})
                 if not self._running[number].cancelling():  # a second cancel would interrupt the wait for a thread
                     self._running[number].cancel()
 
     async def _run(self, task: Task) -> Json:
         try:
-            return verdict_to_json(await self._ended(task))
+            return verdict_to_json(await self._call_agent(task))
         except asyncio.CancelledError:
             return {"failed": "cancelled"}
         except BaseException as error:  # includes an agent's SystemExit
             return {"failed": type(error).__name__, "detail": traceback_of(error)}
 
-    async def _ended(self, task: Task) -> object:
+    async def _call_agent(self, task: Task) -> object:
         if inspect.iscoroutinefunction(self._agent):
             return await self._agent(task)
-        made = await _in_thread(partial(self._agent, task))
-        return await made if isinstance(made, Awaitable) else made
+        result = await _in_thread(partial(self._agent, task))
+        return await result if isinstance(result, Awaitable) else result
 
     def _answer(self, number: int, running: "asyncio.Task[Json]") -> None:
         del self._running[number]
-        made = {"failed": "cancelled"} if running.cancelled() else running.result()  # cancelled before it began
-        assert isinstance(made, dict), "as _run has it"
-        self._say({"number": number, **made})
+        result = {"failed": "cancelled"} if running.cancelled() else running.result()  # cancelled before it began
+        assert isinstance(result, dict), "as _run has it"
+        self._send({"number": number, **result})
 
-    def _say(self, said: dict[str, Json]) -> None:
-        self._writer.write(json.dumps(said).encode() + b"\n")
+    def _send(self, message: dict[str, Json]) -> None:
+        self._writer.write(json.dumps(message).encode() + b"\n")
 
 
-async def _in_thread(act: Callable[[], object]) -> object:
+async def _in_thread(function: Callable[[], object]) -> object:
     """Run a function in a new thread, so that a hanging one blocks no other. Returns once the thread has ended."""
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[tuple[object, BaseException | None]] = loop.create_future()
 
     def run() -> None:
-        made: tuple[object, BaseException | None]
+        outcome: tuple[object, BaseException | None]
         try:
-            made = (act(), None)
+            outcome = (function(), None)
         except BaseException as error:
-            made = (None, error)
-        loop.call_soon_threadsafe(ended.set_result, made)
+            outcome = (None, error)
+        loop.call_soon_threadsafe(ended.set_result, outcome)
 
     threading.Thread(target=partial(contextvars.copy_context().run, run), name="agent", daemon=True).start()
     try:
@@ -95,16 +95,16 @@ async def _in_thread(act: Callable[[], object]) -> object:
 
 async def main(reference: str, socket: str, arguments: str = "null") -> None:
     """Connect, import the agent, or make it from arguments in JSON, and serve."""
-    reader, writer = await asyncio.open_unix_connection(socket, limit=LONGEST)
+    reader, writer = await asyncio.open_unix_connection(socket, limit=MAX_BYTES)
     try:
-        given = json.loads(arguments)
-        agent = resolve(reference, takes_task=given is None)
-        if given is not None:
-            agent = cast(Callable[[Task], object], agent(**given))
+        keywords = json.loads(arguments)
+        agent = resolve(reference, takes_task=keywords is None)
+        if keywords is not None:
+            agent = cast(Callable[[Task], object], agent(**keywords))
     except BaseException as error:
-        said = str(error) if isinstance(error, BadReference) else traceback.format_exc(limit=-2)[-2 * MAX_DETAIL :]
-        sys.stderr.write(said)
-        writer.write(json.dumps({"broken": said}).encode() + b"\n")
+        reason = str(error) if isinstance(error, BadReference) else traceback.format_exc(limit=-2)[-2 * MAX_DETAIL :]
+        sys.stderr.write(reason)
+        writer.write(json.dumps({"broken": reason}).encode() + b"\n")
         await writer.drain()
         os._exit(1)
     writer.write(b'{"ready": true}\n')

@@ -25,7 +25,7 @@ from pathlib import Path
 
 from slime_agent_openai.errors import AgentError, ended_reason, output_tail, timeout_message
 from slime_agent_openai.task import Task, Verdict, verdict_from_json
-from slime_agent_openai.worker import LONGEST
+from slime_agent_openai.worker import MAX_BYTES
 from slime_core.errors import ConfigError
 from slime_core.processes import CommandError, command
 from slime_core.sample import Json
@@ -35,8 +35,8 @@ GRACE_S = 2.0  # Seconds that an agent has to end after its time limit
 LEAVING_S = 30.0
 """Seconds that it has if the run no longer needs it: a thread ends only when its blocking call returns."""
 BLOCKED_S = 10.0  # Seconds after which a worker that does not confirm is killed
-LAST_WORDS_S = 1.0  # Seconds to wait for the last output of a process
-FOR_EVER_S = 3e7  # Most seconds that a worker may live: a year
+OUTPUT_S = 1.0  # Seconds to wait for the last output of a process
+MAX_LIFETIME_S = 3e7  # Most seconds that a worker may live: a year
 FORKS_EACH = 16  # Processes per agent; the limit applies to a worker's total
 
 _Answer = Mapping[str, Json] | AgentError
@@ -53,7 +53,7 @@ class RunningWorker:
         self.is_stuck = False  # Whether one of its agents ignored its cancellation
         self._argv, self._env, self._memory_mb, self._socket, self._most = argv, env, memory_mb, socket, most
         self._answers: dict[int, asyncio.Future[_Answer]] = {}  # of running agents, cancelled or not
-        self._heard: dict[int, asyncio.Future[None]] = {}
+        self._acknowledged: dict[int, asyncio.Future[None]] = {}
         self._number, self._runs = 0, 0
         self._is_idle = asyncio.Event()
         self._is_idle.set()
@@ -61,14 +61,14 @@ class RunningWorker:
         self._writer: asyncio.StreamWriter | None = None
         self._serving: asyncio.Task[None] | None = None
         self._server: asyncio.Server | None = None
-        self._life: asyncio.Task[None] | None = None
+        self._process: asyncio.Task[None] | None = None
         self._end = ("agent_stopped", "its worker was stopped")
 
     async def start(self) -> None:
-        self._server = await asyncio.start_unix_server(self._connected, self._socket, limit=LONGEST)
+        self._server = await asyncio.start_unix_server(self._connected, self._socket, limit=MAX_BYTES)
         if self.has_ended:
             raise AgentError(*self._end, shared=True)
-        self._life = asyncio.create_task(self._live())
+        self._process = asyncio.create_task(self._run_process())
         await asyncio.wait({self._ready}, timeout=START_S)
         if not self._ready.done():
             raise AgentError("agent_start", f"its import took longer than {START_S:g} s")
@@ -90,7 +90,7 @@ class RunningWorker:
                 is_blocked = await self._stop(number, answer)
                 raise AgentError("agent_timeout", timeout_message(timeout_s), shared=is_blocked)
         except asyncio.CancelledError:
-            self._leave(number, answer)
+            self._abandon(number, answer)
             raise
         finally:
             self._runs -= 1
@@ -112,38 +112,38 @@ class RunningWorker:
             if self._server is not None:
                 self._server.close()
 
-    def _leave(self, number: int, answer: "asyncio.Future[_Answer]") -> None:
+    def _abandon(self, number: int, answer: "asyncio.Future[_Answer]") -> None:
         """Cancel an agent without waiting: it may itself wait for something that its caller is about to close."""
         self._send({"number": number})
-        look = asyncio.get_running_loop().call_later(LEAVING_S, self._find_stuck, answer)
-        answer.add_done_callback(lambda answer: look.cancel())
+        check = asyncio.get_running_loop().call_later(LEAVING_S, self._find_stuck, answer)
+        answer.add_done_callback(lambda answer: check.cancel())
 
     def _find_stuck(self, answer: "asyncio.Future[_Answer]") -> None:
         self.is_stuck = self.is_stuck or not answer.done()
 
     async def _stop(self, number: int, answer: "asyncio.Future[_Answer]") -> bool:
         """Cancel an agent and wait for its end; returns whether another agent may have blocked it."""
-        heard = self._heard[number] = asyncio.get_running_loop().create_future()
+        acknowledged = self._acknowledged[number] = asyncio.get_running_loop().create_future()
         self._send({"number": number})
-        await asyncio.wait({answer, heard}, timeout=BLOCKED_S, return_when=asyncio.FIRST_COMPLETED)
-        if heard.done() or answer.done():
+        await asyncio.wait({answer, acknowledged}, timeout=BLOCKED_S, return_when=asyncio.FIRST_COMPLETED)
+        if acknowledged.done() or answer.done():
             await asyncio.wait({answer}, timeout=GRACE_S)
             self._find_stuck(answer)
             return False
-        is_doubtful = len(self._answers) > 1
+        is_shared = len(self._answers) > 1
         self._end = ("agent_blocked", f"an agent blocked the event loop of its worker for more than {BLOCKED_S:g} s")
         await self._kill()
-        return is_doubtful
+        return is_shared
 
     async def _kill(self) -> None:
-        if self._life is not None:
-            if not self._life.cancelling():  # only once: a second cancel would interrupt the first
-                self._life.cancel()
-            await asyncio.wait({self._life})
+        if self._process is not None:
+            if not self._process.cancelling():  # only once: a second cancel would interrupt the first
+                self._process.cancel()
+            await asyncio.wait({self._process})
 
-    def _send(self, asked: Mapping[str, Json]) -> None:
+    def _send(self, message: Mapping[str, Json]) -> None:
         if self._writer is not None and not self.has_ended:
-            self._writer.write(json.dumps(asked).encode() + b"\n")
+            self._writer.write(json.dumps(message).encode() + b"\n")
 
     def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if self.has_ended:
@@ -155,27 +155,28 @@ class RunningWorker:
     async def _serve(self, reader: asyncio.StreamReader) -> None:
         with suppress(ConnectionError):
             while line := await reader.readline():
-                self._hear(json.loads(line))
+                self._receive(json.loads(line))
 
-    def _hear(self, said: Mapping[str, Json]) -> None:
-        number = said.get("number")
-        if "ready" in said or "broken" in said:
+    def _receive(self, message: Mapping[str, Json]) -> None:
+        number = message.get("number")
+        if "ready" in message or "broken" in message:
             if not self._ready.done():
-                self._ready.set_result(AgentError("agent_import", str(said["broken"])) if "broken" in said else None)
-        elif isinstance(number, int) and "heard" in said:
-            if (heard := self._heard.pop(number, None)) is not None and not heard.done():
-                heard.set_result(None)
+                reason = message.get("broken")
+                self._ready.set_result(None if reason is None else AgentError("agent_import", str(reason)))
+        elif isinstance(number, int) and "acknowledged" in message:
+            if (acknowledged := self._acknowledged.pop(number, None)) is not None and not acknowledged.done():
+                acknowledged.set_result(None)
         elif isinstance(number, int) and (answer := self._answers.pop(number, None)) is not None:
-            answer.set_result(said)
+            answer.set_result(message)
 
-    async def _live(self) -> None:
+    async def _run_process(self) -> None:
         most = max(256, FORKS_EACH * self._most)
         program = command(
-            self._argv, env=self._env, memory_mb=self._memory_mb, timeout_s=FOR_EVER_S, most_processes=most
+            self._argv, env=self._env, memory_mb=self._memory_mb, timeout_s=MAX_LIFETIME_S, most_processes=most
         )
         try:
-            ended = await program
-            self._end = (ended_reason(ended.code), output_tail(ended.stdout + ended.stderr))
+            result = await program
+            self._end = (ended_reason(result.code), output_tail(result.stdout + result.stderr))
         except CommandError as error:
             self._end = (f"agent_{error.reason}", str(error))
         except OSError as error:
@@ -184,13 +185,13 @@ class RunningWorker:
             self.has_ended = True
             try:
                 if self._serving is not None:  # verdicts sent before its end still count
-                    await asyncio.wait({self._serving}, timeout=LAST_WORDS_S)
+                    await asyncio.wait({self._serving}, timeout=OUTPUT_S)
                     self._serving.cancel()
                     await asyncio.wait({self._serving})
             finally:
-                self._tell_all()
+                self._fail_all()
 
-    def _tell_all(self) -> None:
+    def _fail_all(self) -> None:
         """Fail all its agents; the fault is shared if there are several, or if earlier ones may have used memory."""
         reason, detail = self._end
         others = len(self._answers) > 1 or (reason == "agent_memory" and self._number > 1)
@@ -202,15 +203,15 @@ class RunningWorker:
             self._ready.set_result(AgentError(reason, detail, shared=shared))
 
 
-def _verdict_of(said: _Answer) -> Verdict:
-    if isinstance(said, AgentError):
-        raise said
-    if "failed" in said:
-        raise AgentError(f"agent_{said['failed']}", str(said.get("detail", "")))
-    return verdict_from_json(said)
+def _verdict_of(answer: _Answer) -> Verdict:
+    if isinstance(answer, AgentError):
+        raise answer
+    if "failed" in answer:
+        raise AgentError(f"agent_{answer['failed']}", str(answer.get("detail", "")))
+    return verdict_from_json(answer)
 
 
-LONGEST_FOLDER = 60  # Longest folder, in characters, for a socket, whose path may have about 100
+MAX_FOLDER = 60  # Longest folder, in characters, for a socket, whose path may have about 100
 MAIN = (
     "import asyncio, json, sys; sys.path[:] = json.loads(sys.argv[1]); "
     "from slime_agent_openai.worker import main; asyncio.run(main(*sys.argv[2:]))"
@@ -242,15 +243,15 @@ class Workers:
         self._folder: tempfile.TemporaryDirectory[str] | None = None
 
     async def start(self) -> None:
-        short = None if len(tempfile.gettempdir()) < LONGEST_FOLDER else "/tmp"
+        short = None if len(tempfile.gettempdir()) < MAX_FOLDER else "/tmp"
         self._folder = tempfile.TemporaryDirectory(prefix="slime-agents-", dir=short)
         places = range(len(self._places))
-        for made in await asyncio.gather(*map(self._at, places), return_exceptions=True):
-            if isinstance(made, BaseException):
+        for worker in await asyncio.gather(*map(self._worker_at, places), return_exceptions=True):
+            if isinstance(worker, BaseException):
                 await self.close()
-                if isinstance(made, AgentError):
-                    raise ConfigError(f"cannot start agent {self._agent!r}: {made.detail}") from None
-                raise made
+                if isinstance(worker, AgentError):
+                    raise ConfigError(f"cannot start agent {self._agent!r}: {worker.detail}") from None
+                raise worker
 
     async def close(self) -> None:
         """End all workers with their agents' processes; callers that still wait get an AgentError."""
@@ -267,7 +268,7 @@ class Workers:
             place = self._loads.index(min(self._loads))
             self._loads[place] += 1
             try:
-                worker = await self._at(place)
+                worker = await self._worker_at(place)
                 return await worker.run(task, timeout_s)
             finally:
                 self._loads[place] -= 1
@@ -275,13 +276,13 @@ class Workers:
     async def run_alone(self, task: Task, *, timeout_s: float) -> Verdict:
         """Run one agent in its own process: if that ends, the agent is at fault."""
         async with self._alone:
-            worker = await self._started()
+            worker = await self._start_worker()
             try:
                 return await worker.run(task, timeout_s)
             finally:
                 await self._end(worker)
 
-    async def _at(self, place: int) -> RunningWorker:
+    async def _worker_at(self, place: int) -> RunningWorker:
         """The worker of a place; a new one if the last has ended or takes no more tasks."""
         async with self._locks[place]:
             worker = self._places[place]
@@ -290,19 +291,19 @@ class Workers:
             self._places[place] = None
             if worker is not None:
                 self._retire(worker)
-            worker = self._places[place] = await self._started()
+            worker = self._places[place] = await self._start_worker()
             return worker
 
     def _retire(self, worker: RunningWorker) -> None:
-        retiring = asyncio.create_task(self._retired(worker))
+        retiring = asyncio.create_task(self._retire_worker(worker))
         self._retiring.add(retiring)
         retiring.add_done_callback(self._retiring.discard)
 
-    async def _retired(self, worker: RunningWorker) -> None:
+    async def _retire_worker(self, worker: RunningWorker) -> None:
         await worker.retire()
         self._running.discard(worker)
 
-    async def _started(self) -> RunningWorker:
+    async def _start_worker(self) -> RunningWorker:
         if self._folder is None:
             raise AgentError("agent_stopped", "the workers were stopped", shared=True)
         socket = Path(tempfile.mkdtemp(dir=self._folder.name)) / "socket"

@@ -48,7 +48,7 @@ async def served(
     made = talker.context(**context)  # type: ignore[arg-type]
     session = Session(made, limits or SessionLimits(), Bridge(talker.tokenizer), HERMES)
     try:
-        async with gateway.opened(session) as url, aiohttp.ClientSession() as http:
+        async with gateway.open_session(session) as url, aiohttp.ClientSession() as http:
             yield There(url, session, http)
     finally:
         await gateway.close()

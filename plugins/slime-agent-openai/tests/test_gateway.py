@@ -60,7 +60,7 @@ class TestKeys:
         talker.hold = asyncio.Event()
         session = Session(talker.context(), SessionLimits(), Bridge(talker.tokenizer), HERMES)
         async with aiohttp.ClientSession() as http:
-            async with gateway.opened(session) as url:
+            async with gateway.open_session(session) as url:
                 asking = asyncio.create_task(http.post(f"{url}/v1/chat/completions", json=CHAT).__aenter__())
                 await talker.waiting.wait()
             answer = await asking  # its session ended before it was answered

@@ -71,7 +71,7 @@ async def played_over_http(
     """One over HTTP."""
     draw, engine = random.Random(number), RandomEngine(world.tokenizer)
     session = world.session(engine, draw)
-    async with gateway.opened(session) as url:
+    async with gateway.open_session(session) as url:
         client = HttpClient(url, http, engine, draw, random.Random(number))
         echo, luck = draw.choice(list(Echo)), random.Random(number)
         agent = Agent(client, engine, draw, random.Random(number), luck, echo, fault_rate=fault_rate)

@@ -92,7 +92,7 @@ def test_missing_chat_template_ends_the_run(tools: tuple[Tool, ...], tmp_path_fa
     bare = HfTokenizer.load(folder)
     session = Session(talks(bare, "42").context(), SessionLimits(), Bridge(bare), PLAIN)
     assert refusal(lambda: ask(session, Request(ASKED, tools=tools))).param == "messages"
-    assert "has no chat template" in str(session.broken)
+    assert "has no chat template" in str(session.fatal_error)
     assert session.interrupted.is_set()
 
 

@@ -48,7 +48,7 @@ def test_sample_without_turn_rewards_is_one_turn(rewards: Json) -> None:
 )
 def test_malformed_turn_rewards_are_refused(rewards: Json) -> None:
     with pytest.raises(
-        ValueError, match=r"sample 4 of group 3 has metadata 'turn_rewards' = .*expected \[\[end, value\]"
+        ValueError, match=r"sample 4 of group 3 has metadata 'turn_rewards': .*expected \[\[end, value\]"
     ):
         columns_of(rewards, 5)
 

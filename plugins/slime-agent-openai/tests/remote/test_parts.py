@@ -9,7 +9,7 @@ import pytest
 from cloud_server import ARN
 
 from slime_agent_openai.errors import AgentError
-from slime_agent_openai.remote_agents import Pace, Threads, payload_of, result_key_of, reward_of
+from slime_agent_openai.remote_agents import RateLimiter, Threads, payload_of, result_key_of, reward_of
 from slime_agent_openai.remote_settings import RemoteSettings
 from slime_agent_openai.task import Task, Verdict
 from tests.tables import table
@@ -113,7 +113,7 @@ def test_result_without_a_reward_names_the_reason(result: str, reason: str, said
 def test_pace_spaces_calls_evenly() -> None:
     async def act() -> list[float]:
         """When they have their turns, by a clock that only sleeping moves."""
-        loop, pace, now, had = asyncio.get_running_loop(), Pace(10.0), 100.0, list[float]()
+        loop, pace, now, had = asyncio.get_running_loop(), RateLimiter(10.0), 100.0, list[float]()
 
         async def one() -> None:
             await pace()

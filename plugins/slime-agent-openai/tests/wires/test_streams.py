@@ -176,7 +176,7 @@ def test_echoed_replies_parse_back(said: Reply) -> None:
     assert read_responses({"input": [user, *output]}, counted_ids())[0].messages[1] == spoken
     content = read_messages({"messages": [user]}, counted_ids())[1].whole(said)["content"]
     turns = [user, {"role": "assistant", "content": content}, user]
-    assert spoken.means(read_messages({"messages": turns}, counted_ids())[0].messages[1])
+    assert spoken.matches(read_messages({"messages": turns}, counted_ids())[0].messages[1])
 
 
 def test_text_between_calls_keeps_its_place() -> None:
