@@ -69,8 +69,8 @@ class LazyGroup(click.Group):
             module, _, name = self.known[cmd_name][0].partition(":")
             command: click.Command = getattr(importlib.import_module(module), name)
             return command
-        entry = self._foreign().get(cmd_name)
-        return _load(entry) if entry else None
+        entries = self._foreign().get(cmd_name)
+        return _load(*entries) if entries else None
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -95,21 +95,27 @@ class LazyGroup(click.Group):
         if entries := sorted(self._foreign().items()):
             from slime_core.catalog import help_line
 
-            yield from ((name, help_line(_package(entry), entry.name)) for name, entry in entries)
+            yield from ((name, help_line(_package(entry), entry.name)) for name, (entry, *_) in entries)
 
-    def _foreign(self) -> dict[str, EntryPoint]:
+    def _foreign(self) -> dict[str, list[EntryPoint]]:
         if (prefix := self._prefix) is None:
             return {}
-        entries = entry_points(group="slime.commands")
-        found = {each.name.removeprefix(prefix): each for each in entries if each.name.startswith(prefix)}
-        return {name: entry for name, entry in found.items() if name not in self.known and "." not in name}
+        found: dict[str, list[EntryPoint]] = {}
+        for entry in entry_points(group="slime.commands"):
+            name = entry.name.removeprefix(prefix)
+            if entry.name.startswith(prefix) and name not in self.known and "." not in name:
+                found.setdefault(name, []).append(entry)
+        return found
 
 
 def _package(entry: EntryPoint) -> str:
     return entry.dist.name if entry.dist else "an unknown package"
 
 
-def _load(entry: EntryPoint) -> click.Command:
+def _load(entry: EntryPoint, *others: EntryPoint) -> click.Command:
+    if others:
+        packages = " and ".join(sorted(map(_package, (entry, *others))))
+        raise PluginError(f"command {entry.name!r} is offered by {packages}: uninstall all of them but one")
     where = f"command {entry.name!r} of {_package(entry)} ({entry.value})"
     try:
         command: object = entry.load()

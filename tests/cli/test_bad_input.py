@@ -198,6 +198,17 @@ def test_a_broken_command_of_another_package_harms_only_itself(tmp_path: Path, s
     assert installed("plugins", "list", at=tmp_path).returncode == 0
 
 
+def test_a_command_of_two_packages_is_refused(tmp_path: Path) -> None:
+    add_command(tmp_path, ELSEWHERE)
+    add_command(tmp_path, ELSEWHERE, "slime_greet")
+    ran = installed("hello", at=tmp_path)
+    assert ran.returncode == 2
+    assert ran.stderr == (
+        "error: command 'hello' is offered by slime-greet and slime-hello: uninstall all of them but one\n"
+    )
+    assert installed("--help", at=tmp_path).stdout.count("hello") == 2
+
+
 def test_a_response_budget_beyond_the_model_is_refused_before_anything_starts(project: Project, slime: Slime) -> None:
     refusal = slime.refused("train", "run.toml", "--rollout-max-response-len", 512)
     assert "rollout_max_response_len = 512: the model in" in refusal
