@@ -8,6 +8,7 @@ Example:
 """
 
 import json
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -118,6 +119,8 @@ def short_repr(value: object) -> str:
 
 MAX_BYTES = 256 * 1024
 """Of a run file."""
+MAX_DOTS = 1000
+"""Between two commas or equals signs of a line. The time of tomllib grows with the square of a dotted key's parts."""
 
 
 def read_run_file(path: Path) -> dict[str, Json]:
@@ -127,6 +130,12 @@ def read_run_file(path: Path) -> dict[str, Json]:
         ConfigError: no such file, not a file, over `MAX_BYTES`, not TOML (with its line), or a value that no key takes.
     """
     content = _read_bytes(path)
+    for number, line in enumerate(content.split(b"\n"), 1):
+        if any(part.count(b".") > MAX_DOTS for part in re.split(b"[=,]", line)):
+            raise ConfigError(
+                f"{path}, line {number}: over {MAX_DOTS} dots without a comma. No key has so many parts; break a long "
+                "text into lines"
+            )
     try:
         text = content.decode("utf-8-sig").replace("\r\n", "\n")  # some editors begin with a byte order mark
         values = tomllib.loads(text)

@@ -120,6 +120,8 @@ def test_a_date_is_refused_with_its_key(tmp_path: Path, value: str) -> None:
 
 HOSTILE = {
     "a dotted key of 40 parts": (".".join("k" * 40) + " = 1", "is nested over 32 deep"),
+    "a header of 100,000 parts": ("\n[" + ".".join("k" * 100_000) + "]", "line 2: over 1000 dots without a comma"),
+    "a key of 100,000 parts": ("k = {" + ".".join("k" * 100_000) + " = 1}", "line 1: over 1000 dots without a comma"),
     "lists in lists": ("k = " + "[" * 5000, "run.toml is nested too deeply: at most 32"),
     "lists in lists, a few": ("k = " + "[" * 40 + "]" * 40, "k is nested over 32 deep"),
     "tables in tables": ("k = " + "{a = " * 5000, "run.toml is nested too deeply: at most 32"),
@@ -144,6 +146,13 @@ def test_what_breaks_a_parser_is_refused_in_one_paragraph(tmp_path: Path) -> Non
             if type(error) is not ConfigError or message not in str(error) or len(str(error).split()) > 60:
                 wrong[name] = repr(error)[:500]
     assert not wrong
+
+
+def test_texts_and_lists_full_of_dots_are_read(tmp_path: Path) -> None:
+    dots, paths = ".".join("k" * 99), [f"../{number}.jsonl" for number in range(2000)]
+    path = tmp_path / "run.toml"
+    path.write_text(f'a = \'{dots}\'  # {dots}\nb = """\n\\"""{dots}\n"""\nc = {paths}')
+    assert read_run_file(path) == {"a": dots, "b": f'"""{dots}\n', "c": paths}
 
 
 def test_tables_merge_key_by_key_and_a_use_is_replaced_whole() -> None:
