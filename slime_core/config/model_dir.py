@@ -80,7 +80,7 @@ def _tensors(path: Path) -> dict[str, str]:
         ends = {name: _LENGTH.size + length + int(each["data_offsets"][1]) for name, each in header.items()}
     except OSError as error:
         raise ModelError(f"cannot read {path}: {error.strerror}") from None
-    except (AttributeError, LookupError, RecursionError, TypeError, ValueError):
+    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError):
         raise ModelError(f"{path} is not a safetensors file, or is cut off in its header: copy it again") from None
     if cut := [name for name, end in ends.items() if end > size]:
         first = min(cut, key=ends.__getitem__)

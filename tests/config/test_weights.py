@@ -46,6 +46,13 @@ def test_a_file_that_is_cut_off_is_named_with_its_first_broken_tensor(tmp_path: 
             check_weights(tmp_path)
 
 
+def test_a_header_that_is_none_of_safetensors_is_refused(tmp_path: Path) -> None:
+    for each in ("[]", '{"x": 5}', '{"x": {"dtype": "F32"}}', '{"x": {"dtype": "F32", "data_offsets": [0, 1e999]}}'):
+        (tmp_path / "a.safetensors").write_bytes(len(each).to_bytes(8, "little") + each.encode())
+        with pytest.raises(ModelError, match=r"a\.safetensors is not a safetensors file"):
+            check_weights(tmp_path)
+
+
 def test_what_the_index_promises_is_there(tmp_path: Path) -> None:
     write(tmp_path / "a.safetensors", {"x.weight": "F32"})
     for promised, message in (
