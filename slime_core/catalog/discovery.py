@@ -349,5 +349,5 @@ def _not_installed(field: str, name: str, installed: Sequence[PluginStatus]) -> 
     if Path(f"{name}.py").is_file():
         text += f" For the file in this directory write ./{name}.py."
     if field == "without":
-        return text
+        return f"{text} Modules of the project load only where --plugin or [plugins] modules names them."
     return f"{text} {install_advice(normalize(name))}"

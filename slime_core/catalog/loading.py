@@ -278,7 +278,7 @@ def _check_api(candidate: PluginStatus, plugin: object) -> None:
     elif any(getattr(plugin, hook, None) for hook in ARGUMENTS):
         found = "declares no SLIME_API"
     else:
-        found = "holds neither hooks nor SLIME_API: does the entry point name the right module? If so"
+        found = "holds neither hooks nor SLIME_API" + (" (is its entry point right?)" if candidate.dist else "")
     raise _Fault(f'{found}; write SLIME_API = "{API_VERSION}" in its module')
 
 

@@ -54,7 +54,10 @@ class Method:
             raise TypeError(f"there is no {name}; {_role_text(role)} has `{wanted}`")
         if role in CALLED_AS and (why := signature_error(function, name, role)) is not None:
             raise TypeError(why)
-        signature = inspect.signature(function)
+        try:
+            signature = inspect.signature(function)
+        except ValueError:  # a method without `self`
+            raise TypeError(f"{name} cannot be called as `{wanted}`") from None
         keywords = [each for each in self.signature.parameters.values() if each.kind is each.KEYWORD_ONLY]
         count = len(self.signature.parameters) - len(keywords)
         try:

@@ -265,4 +265,4 @@ def test_discovery_is_the_same_in_another_process_and_imports_nothing_heavy(
 
 def test_an_entry_point_to_the_wrong_module_is_refused(install_plugin: Install) -> None:
     install(install_plugin, "VALUE = 1")
-    failure("does the entry point name the right module")
+    failure("is its entry point right")

@@ -93,6 +93,7 @@ def test_a_name_that_nobody_has_is_an_error(field: str) -> None:
     assert "Did you mean 'slime-my-two'?" in text
     assert re.search(r"Installed: slime-core [\d.]+, .*slime-my-one 1\.0, slime-my-three 1\.0, slime-my-two 1\.0", text)
     assert ("pip install slime-my-twoo" in text) == (field != "without")
+    assert ("Modules of the project load only where --plugin" in text) == (field == "without")
 
 
 def hide(monkeypatch: pytest.MonkeyPatch, dist: str) -> None:
