@@ -47,5 +47,5 @@ def test_runs_of_one_file_are_the_same_and_others_are_named_where_they_part(proj
     assert [line.split()[0] for line in listed] == [each["group"] for each in prompts[:2]]
 
     other = trained("no-model", "--no-checkpoint-hf")
-    assert "weights    no model of the same rollout is in both" in slime("diff", one, other).out
+    assert "weights    the runs have no checkpoint of the same rollout" in slime("diff", one, other).out
     assert "run" in slime.refused("diff", project.root, project.root)

@@ -87,25 +87,25 @@ def test_settings_of_the_engine_and_bf16_reach_it(project: Project, slime: Slime
 @table(
     "arguments, message",
     [
-        (["nowhere", "x"], "no model in nowhere: there is nothing there"),
-        (["MODEL"], "nothing to generate from"),
-        (["MODEL", "x", "--prompt-data", "p.jsonl"], "given twice"),
+        (["nowhere", "x"], "no model in nowhere: it does not exist"),
+        (["MODEL"], "there are no prompts"),
+        (["MODEL", "x", "--prompt-data", "p.jsonl"], "not both"),
         (["MODEL", "--prompt-data", "missing.jsonl"], "missing.jsonl"),
         (["MODEL", "x", "--top-p", "3"], "top_p=3.0; expected over 0"),
         (["MODEL", "x", "--logit-bias", "five"], "expected ID=BIAS"),
-        (["MODEL", "x", "--logit-bias", "99999=1"], "logit_bias has ids [99999]"),
+        (["MODEL", "x", "--logit-bias", "99999=1"], "logit_bias has token ids [99999]"),
         (["MODEL", "x", "--engine", "locl"], "local"),
-        (["MODEL", "x", "--out", "no/such/folder.jsonl"], "make it with mkdir -p"),
+        (["MODEL", "x", "--out", "no/such/folder.jsonl"], "create it with mkdir -p"),
         (["MODEL", "x", "--out", "."], "--out . is a folder"),
         (["MODEL", "x", "--set", "wrokers=1"], "unknown setting engine.local.wrokers. Did you mean 'workers'?"),
         (["MODEL", "x", "--set", "workers=none"], "engine.local.workers = 'none': input should be a valid integer"),
-        (["MODEL", "x", "--set", "workers"], "--set workers: expected KEY=VALUE, as in workers=1"),
+        (["MODEL", "x", "--set", "workers"], "--set workers: expected KEY=VALUE, such as workers=1"),
         (["MODEL", "x", "--engine", "./mine.py:FED"], "engine './mine.py:FED' needs url: pass --set url=VALUE"),
         (
             ["MODEL", "x", "--engine", "./mine.py:FED", "--set", "url=http://x", "--bf16"],
-            "bf16 has no effect on engine",
+            "does not support bf16",
         ),
-        (["MODEL", "x", "--engine", "./mine.py:FED", "--set", "url=http://x"], "gets its weights from a trainer alone"),
+        (["MODEL", "x", "--engine", "./mine.py:FED", "--set", "url=http://x"], "receives weights only from a trainer"),
     ],
 )
 def test_bad_input_is_said(
@@ -141,7 +141,7 @@ def test_a_prompt_that_leaves_no_room_is_refused_by_number(project: Project, sli
     project.write_rows("p.jsonl", [{"input": text} for text in texts])
     Path("o.jsonl").write_text("old")
     refusal = slime.refused("generate", "model", "--prompt-data", "p.jsonl", "--out", "o.jsonl")
-    assert f"prompt 1 has {length(project, texts[1])} tokens (and 1 more are as long)" in refusal
+    assert f"prompt 1 has {length(project, texts[1])} tokens (and 1 more are too long)" in refusal
     assert f"the model has {POSITIONS} positions" in refusal
     assert Path("o.jsonl").read_text() == "old"
 
@@ -153,7 +153,7 @@ def test_responses_that_are_cut_short_are_said(project: Project, slime: Slime, o
     taken = length(project, "abc")
     assert (
         f"cut short by the model's {POSITIONS} positions: 2 responses, the first: prompt 0 sample 0 has "
-        f"{POSITIONS - taken} of 300 tokens after {taken} of the prompt\n"
+        f"{POSITIONS - taken} of 300 tokens after a prompt of {taken}\n"
     ) in ran.err
     fits = slime("generate", project.model, "abc", "--max-new-tokens", POSITIONS - taken, *flags)
     assert "cut short" not in fits.err

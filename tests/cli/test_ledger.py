@@ -40,6 +40,6 @@ def test_the_accounts_of_a_run(project: Project, slime: Slime) -> None:
     path.write_text("".join(lines))
     ran = slime("ledger", run)
     assert ran.code == 1
-    assert "rollout_000002 was made of other lines" in ran.out
+    assert "rollout_000002 does not match this ledger" in ran.out
     assert "was changed: its first" in slime.refused("resume", run, "--num-rollout", "3")
     assert path.read_text() == "".join(lines)

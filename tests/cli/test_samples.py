@@ -72,6 +72,6 @@ def test_what_is_not_there_is_named(slime: Slime, run: Path, arguments: list[obj
 
 
 def test_a_folder_without_samples_is_named(slime: Slime, tmp_path: Path) -> None:
-    assert "holds no rollout yet: one is written when it ends. RUN is the folder of --save" in slime.refused(
+    assert "holds no rollout yet: its file is written when it ends. RUN is the folder named by --save" in slime.refused(
         "samples", tmp_path
     )

@@ -16,7 +16,7 @@ def policies(slime: Slime, *options: object) -> dict[str, dict[str, float]]:
     "options, message",
     [
         (["--partial-rollout"], "choose a --rollout-policy"),
-        (["--partial-rollout", "--rollout-policy", "async"], "the weights wait for a whole rollout"),
+        (["--partial-rollout", "--rollout-policy", "async"], "new weights wait for the end of a rollout"),
         (["--max-staleness", 2, "--rollout-policy", "sync"], "--rollout-policy continuous"),
         (["--engines", 0], "--engines"),
         (["--rollout-policy", "asink"], "continuous"),

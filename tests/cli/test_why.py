@@ -71,5 +71,5 @@ def test_a_sample_is_told_from_its_draw_to_its_step(project: Project, slime: Sli
     for path in (project.run / "samples").glob("rollout_*.parquet"):
         path.unlink()
     lines = lines_by_label(slime, project.run, group)
-    assert lines["generated"] == ["its samples are not kept yet, or their file was deleted"]
+    assert lines["generated"] == ["its samples are not written yet, or their file was deleted"]
     assert lines["trained"][0].startswith("in rollout 0, use 1")

@@ -13,7 +13,7 @@ from slime_view.ledger_view import LedgerView
 from tests.checkpoints import write_checkpoint
 from tests.conftest import NO_STATE
 
-CHANGED = "the first 1444 bytes of ledger.jsonl were changed"
+CHANGED = "the first 1444 bytes of ledger.jsonl have changed"
 
 
 def group(number: int) -> GroupId:
@@ -107,7 +107,7 @@ def test_a_checkpoint_that_does_not_fit_is_named_and_the_one_before_it_counts(ru
     assert view.checkpoint is not None
     assert view.checkpoint.rollout_id == 2
     without, damaged = view.totals.problems
-    assert without == "rollout_000009 is of a run without a ledger"
+    assert without == "rollout_000009 belongs to a run without a ledger"
     assert "rollout_000004 is damaged: state.json is missing" in damaged
     assert view.totals.accounts.counts()["trained"] == 4
 
@@ -116,9 +116,9 @@ def test_a_ledger_that_lost_its_end_or_was_changed_does_not_balance(run: Run) ->
     path = run.root / "ledger.jsonl"
     whole = path.read_bytes()
     path.write_bytes(whole[:500])
-    assert "and no line ends there now" in LedgerView.of(run.root).totals.problems[0]
+    assert "and no line ends at that byte now" in LedgerView.of(run.root).totals.problems[0]
     path.write_bytes(whole.replace(b"zero_std_0", b"zero_std_9", 1))
-    assert LedgerView.of(run.root).totals.problems == [f"rollout_000002 was made of other lines: {CHANGED}"]
+    assert LedgerView.of(run.root).totals.problems == [f"rollout_000002 does not match this ledger: {CHANGED}"]
     path.write_bytes(whole + b"\0\0\0\n")
     with pytest.raises(RunFolderError, match=r"ledger.jsonl: the line that ends at byte \d+ is damaged"):
         _ = LedgerView.of(run.root).totals

@@ -99,7 +99,7 @@ def test_a_loss_that_is_not_finite_stops_the_run_before_the_weights_change(
     ran = slime("train", "run.toml", *flags)
     assert ran.code == 1
     assert "optimizer step 1: rank 0: the loss of a micro-batch of" in ran.err
-    assert "is nan; the weights are as before it" in ran.err
+    assert "is nan; the weights are unchanged" in ran.err
     checkpoints = list_checkpoints(project.run / "checkpoints")
     assert [path.name for path in checkpoints] == ["rollout_000000", "rollout_000001"]
     assert [verify(path).rollout_id for path in checkpoints] == [0, 1]

@@ -91,7 +91,7 @@ class PriorityBuffer:
         places = self._places_of(scores)
         places, advantages = places[places >= 0], advantages[places >= 0]
         if not (np.isfinite(advantages) & (advantages >= 0)).all():
-            raise ValueError(f"mean absolute advantages are finite, 0 or more; found {advantages.min()}")
+            raise ValueError(f"mean absolute advantages must be finite and at least 0; got {advantages.min()}")
         self._highest = max(self._highest, float(advantages.max(initial=0.0)))
         keys = self._store.fixed.take(places) + self._advantage_keys(advantages)
         self._store.keys[places] = keys
@@ -126,7 +126,7 @@ class PriorityBuffer:
         """
         if set(state) != set(self.state_dict()):
             raise CheckpointError(
-                f"a priority buffer cannot continue from a state with {', '.join(sorted(state)) or 'nothing'}"
+                f"the buffer's state has {', '.join(sorted(state)) or 'no entries'}, which another buffer saved"
             )
         self._draws, self._version = cast(int, state["draws"]), cast(int, state["version"])
         self._highest = cast(float, state["highest"])

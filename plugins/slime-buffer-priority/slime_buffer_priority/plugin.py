@@ -1,4 +1,4 @@
-"""What slime-core finds through the entry point: the buffer `priority`, and the batch transform `replay`."""
+"""Entry point of the plugin: the buffer `priority` and the batch transform `replay`."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import cast
@@ -21,7 +21,7 @@ SLIME_API = "1"
 
 
 class ReplayColumns:
-    """The batch transform `replay`: the column `replay_count`, 1 for a group that was never handed out before."""
+    """The batch transform `replay`: the column `replay_count`, 1 for a group that is trained on for the first time."""
 
     def __init__(self, settings: Settings, setup: Setup) -> None:
         pass
@@ -58,6 +58,6 @@ def slime_batch_transforms() -> Iterable[BatchTransformSpec]:
     yield BatchTransformSpec(
         "replay",
         ReplayColumns,
-        summary="A column replay_count: how often the group is trained on, this time included",
+        summary="A column replay_count: the uses of the group, this one included",
         columns={COUNT: Grain.SAMPLE},
     )

@@ -1,4 +1,4 @@
-"""PriorityBuffer: what it holds, hands out, learns, gives up and saves."""
+"""PriorityBuffer: adding, drawing, updating, evicting and saving."""
 
 import json
 from collections import Counter
@@ -82,7 +82,7 @@ def test_a_new_group_has_the_highest_advantage_so_far() -> None:
 def test_non_finite_advantage_is_refused(score: float) -> None:
     buffer = made()
     buffer.add([make_group(0)])
-    with pytest.raises(ValueError, match=f"finite, 0 or more; found {score}"):
+    with pytest.raises(ValueError, match=f"finite and at least 0; got {score}"):
         buffer.update({make_group(0).id: score})
     assert len(buffer.sample(1, at(0)).groups) == 1
 
@@ -229,5 +229,5 @@ def test_draws_depend_on_the_seed() -> None:
 
 
 def test_a_state_of_another_buffer_is_refused() -> None:
-    with pytest.raises(CheckpointError, match="cannot continue from a state with dropped, groups"):
+    with pytest.raises(CheckpointError, match="state has dropped, groups, which another buffer saved"):
         made().load_state_dict({"groups": [], "dropped": {}})

@@ -41,9 +41,9 @@ def _nothing(role: str, name: str, **settings: object) -> object:
 @table(
     "given, says",
     [
-        ({"replay_ratio": 9.0}, "replay_ratio = 9 is out of reach with max_uses = 4: raise max_uses"),
-        ({"quotas": {"math": 0.7, "code": 0.6}}, "sum to 1.3; they may sum to 1 at most"),
-        ({"reward_range": (1.0, 1.0)}, "the first must be the smaller"),
+        ({"replay_ratio": 9.0}, "replay_ratio = 9 is more than max_uses = 4: raise max_uses"),
+        ({"quotas": {"math": 0.7, "code": 0.6}}, "sum to 1.3; they are shares of a draw"),
+        ({"reward_range": (1.0, 1.0)}, "the first number must be the smaller one"),
         ({"scores": {"luck": 1.0}}, "'advantage', 'reward', 'difficulty', 'diversity', 'recency' or 'staleness'"),
         ({"scores": {"reward": -1.0}}, "greater than or equal to 0"),
         ({"order": "random"}, "'proportional' or 'fifo'"),

@@ -244,6 +244,6 @@ def _stop_texts(requests: Mapping[int, GenerateRequest], ends: Ends) -> dict[int
     for number, request in requests.items():
         if request.sampling.stop:
             if ends.decode is None:
-                raise ValueError("a request with `stop` needs a tokenizer: its texts are looked for in decoded tokens")
+                raise ValueError("a request with `stop` needs a tokenizer, which decodes tokens to find stop texts")
             found[number] = _made(request), StopTexts(request.sampling.stop, ends.decode)
     return found

@@ -51,8 +51,8 @@ class FrozenModel:
         """
         if weights.shape != self.model.flat.shape:
             raise ModelError(
-                f"the reference in {self._directory} has {self.model.numel} weights and the policy {len(weights)}: "
-                "leave ref_update_interval out, or give a ref_load of the policy's architecture"
+                f"the reference model in {self._directory} has {self.model.numel} weights and the policy "
+                f"{len(weights)}: leave ref_update_interval out, or give a ref_load of the policy's architecture"
             )
         self.model.flat.copy_(weights)
 

@@ -5,7 +5,7 @@ ranks is moved there.
 
 Example:
 
-    device = use_device("cuda", rank=1)         # first of all; the second device of a machine that has several
+    device = use_device("cuda", rank=1)         # before other torch calls; the second GPU if there are several
 """
 
 import torch
@@ -50,7 +50,7 @@ def use_device(name: str, rank: int) -> torch.device:
     """Set the device to compute on, number `rank` modulo the device count; torch uses one CPU thread.
 
     Raises:
-        ModelError: torch sees no such device.
+        ModelError: torch finds no such device.
     """
     torch.set_num_threads(1)
     if name == "cpu":
@@ -58,7 +58,7 @@ def use_device(name: str, rank: int) -> torch.device:
     module = torch.get_device_module(name)
     if not module.is_available():
         raise ModelError(
-            f"device = {name!r}: torch {torch.__version__} sees no such device here; install a build of torch for it "
+            f"device = {name!r}: torch {torch.__version__} finds no such device; install a build of torch for it "
             '(https://pytorch.org/get-started/locally), or set device = "cpu"'
         )
     device = torch.device(name, rank % module.device_count())

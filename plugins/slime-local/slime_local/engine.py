@@ -156,7 +156,9 @@ class LocalEngine:
         if self._closed:
             raise WorkerError(f"{self._setup.name} is closed")
         if refused := request.unsupported(Extra.PROMPT_LOG_PROBS):
-            raise ModelError(f"the local engine gives tokens and log-probs; it does not do {', '.join(refused)}")
+            raise ModelError(
+                f"the local engine does not support {', '.join(refused)}; remove it, or choose another engine"
+            )
         if not self._waiting:
             asyncio.get_running_loop().call_soon(self._dispatch)
         asked = QueuedRequest(request, asyncio.get_running_loop().create_future())

@@ -173,9 +173,11 @@ class EngineWorker:
         if not request.prompt:
             return ModelError("a prompt has no tokens; expected at least one")
         if not 0 <= min(request.prompt) <= max(request.prompt) < self._model.vocab_size:
-            return ModelError(f"a prompt has ids outside of the model's, 0 to {self._model.vocab_size - 1}")
+            return ModelError(f"a prompt has token ids outside the vocabulary, 0 to {self._model.vocab_size - 1}")
         if strange := [token for token in request.sampling.logit_bias if token >= self._model.vocab_size]:
-            return ModelError(f"logit_bias has ids {strange[:3]}; the model's go up to {self._model.vocab_size - 1}")
+            return ModelError(
+                f"logit_bias has token ids {strange[:3]}; the vocabulary ends at {self._model.vocab_size - 1}"
+            )
         return None
 
     def _decode_text(self, tokens: Sequence[int]) -> str:

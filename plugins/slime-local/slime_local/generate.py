@@ -67,7 +67,7 @@ class Response:
     sample: int
     """Number among the prompt's responses, from 0."""
     text: str
-    """With or without special tokens and the stop text, as was asked."""
+    """Text; the sampling settings decide whether it has special tokens and the stop text."""
     output: GenerateOutput
     """The engine's answer."""
 
@@ -195,7 +195,7 @@ class AnswerFile:
             return made
         folder = made._target.parent
         if not folder.is_dir():
-            raise ConfigError(f"--out {path}: there is no folder {folder}; make it with mkdir -p {folder}")
+            raise ConfigError(f"--out {path}: there is no folder {folder}; create it with mkdir -p {folder}")
         for each in (folder, made._target, made.part):
             if each.exists() and not os.access(each, os.W_OK):
                 raise ConfigError(f"--out {path}: {each} is not writable")
@@ -203,8 +203,8 @@ class AnswerFile:
             if read is not None and _within(each, read):
                 which = "" if each == made._target else f" (written first to {each})"
                 raise ConfigError(
-                    f"--out {path}{which} and --prompt-data {read} are the same file, and answers would replace the "
-                    "prompts: give another --out"
+                    f"--out {path}{which} and --prompt-data {read} are the same file, and the answers would "
+                    "replace the prompts: give another --out"
                 )
         return made
 
@@ -243,7 +243,7 @@ class AnswerFile:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         """Move the part file into place, or report where the finished lines are."""
         assert self._stream is not None, "entered"
-        with suppress(OSError):  # a full disk was said by `write`, which flushed all that there is
+        with suppress(OSError):  # `write` has flushed all lines, and reported a full disk
             self._stream.close()
         if self.direct:
             return
@@ -280,7 +280,7 @@ def _errors_of(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         why = error.strerror or error
-        raise ConfigError(f"cannot write {path}: {why}; make room for it, or name another file with --out") from error
+        raise ConfigError(f"cannot write {path}: {why}; free disk space, or name another file with --out") from error
 
 
 @click.command(short_help="Generate with a model, or a run's newest checkpoint.")
@@ -297,12 +297,14 @@ def _errors_of(path: Path) -> Iterator[None]:
     help="Prompts that end with an assistant message: refuse them, continue the message, or cut it off.",
 )
 @click.option("--n-samples-per-prompt", type=click.IntRange(1), default=1, help="Responses to each prompt.")
-@click.option("--seed", type=int, default=1234, show_default=True, help="Every draw derives from it.")
+@click.option("--seed", type=int, default=1234, show_default=True, help="Seed of all draws.")
 @click.option(
-    "--out", type=click.Path(path_type=Path), help="Write JSON lines to this file instead, once all are made."
+    "--out",
+    type=click.Path(path_type=Path),
+    help="Write responses as JSON lines to this file instead of printing them.",
 )
-@click.option("--engine", default="local", show_default=True, help="Which engine generates.")
-@click.option("--set", "given", multiple=True, metavar="KEY=VALUE", help="A setting of the engine; repeatable.")
+@click.option("--engine", default="local", show_default=True, help="Engine that generates.")
+@click.option("--set", "given", multiple=True, metavar="KEY=VALUE", help="Setting of the engine; repeatable.")
 @click.option("--bf16", is_flag=True, help="Compute in bf16.")
 @sampling_options
 def generate(
@@ -320,11 +322,11 @@ def generate(
     bf16: bool,
     **sampling: object,
 ) -> None:
-    """Generate with MODEL: a model directory, or a run folder or checkpoint, whose newest weights are taken.
+    """Generate with MODEL: a model directory, a checkpoint, or a run folder, whose newest checkpoint is used.
 
-    Prompts are arguments, the rows of --prompt-data, or else what is piped in, as one. A terminal shows a single
-    response as it is made. Earlier answers in the file that --out names are replaced when all responses are there, and
-    other files never. Until then, and after a Ctrl-C, finished responses are in OUT.part.
+    Prompts are arguments, rows of --prompt-data, or else the text on standard input, as one prompt. A terminal shows
+    a single response while it is generated. The file of --out is replaced when all responses are done, and only if it
+    has earlier answers. Until then, and after Ctrl-C, finished responses are in OUT.part.
 
     \b
     slime generate runs/first "What is 2+3?" --apply-chat-template
@@ -336,7 +338,7 @@ def generate(
     tokenizer = HfTokenizer.load(directory, model_day(directory))
     if prompt_data is not None:
         if prompts:
-            raise click.UsageError("prompts are given twice: as arguments, and with --prompt-data")
+            raise click.UsageError("give prompts as arguments or with --prompt-data, not both")
         row_format = RowFormat(
             input_key=input_key,
             apply_chat_template=apply_chat_template,
@@ -354,8 +356,8 @@ def generate(
         answers.refuse_other_files()
     serving = Serving.of(directory, engine, _settings(given), seed=seed, bf16=bf16)
     asyncio.run(_run(serving, tokenizer, _Job(asked, texts, limit, answers)))
-    if said := limit.said():
-        click.echo(said, err=True)
+    if summary := limit.summary():
+        click.echo(summary, err=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -412,7 +414,7 @@ async def _show_parts(parts: AsyncIterator[Part], limit: TextLimit) -> None:
                 limit.note(0, 0, part.tokens, part.finish)
     except BaseException:
         if begun:
-            click.echo()  # what is said of the error begins a line of its own
+            click.echo()  # the error message begins on a new line
         raise
     click.echo()
 
@@ -452,13 +454,15 @@ def _model_directory(given: Path) -> Path:
         if newest is None:
             raise CheckpointError(f"{given} has no checkpoint yet")
         return model_of(newest.path)
-    what = "there is nothing there" if not given.exists() else "it has neither config.json, hf/ nor checkpoints/"
+    what = "it does not exist" if not given.exists() else "it has neither config.json, hf/ nor checkpoints/"
     raise ModelError(f"no model in {given}: {what}; expected a model directory, a checkpoint or a run folder")
 
 
 def _piped() -> list[str]:
     if sys.stdin.isatty() or not (text := sys.stdin.read()).strip():
-        raise click.UsageError("nothing to generate from: give prompts, or --prompt-data FILE, or pipe a text in")
+        raise click.UsageError(
+            "there are no prompts: give them as arguments, with --prompt-data FILE, or on standard input"
+        )
     return [text.rstrip("\n")]
 
 
@@ -477,6 +481,6 @@ def _settings(given: Sequence[str]) -> dict[str, Json]:
     for each in given:
         key, equals, text = each.partition("=")
         if not equals:
-            raise click.UsageError(f"--set {each}: expected KEY=VALUE, as in workers=1")
+            raise click.UsageError(f"--set {each}: expected KEY=VALUE, such as workers=1")
         settings[key.replace("-", "_")] = literal(text)
     return settings

@@ -23,9 +23,9 @@ from slime_local.settings import ALL_LINEAR, LocalTrainerSettings
 
 EXPERTS_NAMES = frozenset({"gate_proj", "up_proj", "down_proj", "w1", "w2", "w3"})
 NOT_FOR_PEFT = """\
-There are no adapters in the format of peft here: layers named {names} have one each, and the model's experts are fused
-tensors. peft takes such names for the experts', and would leave these adapters out without an error. Use the model in
-../hf, which has them merged.
+This folder has no adapters in peft's format. The layers named {names} have one adapter each, but the model's experts
+are fused tensors. peft would take these names for the experts and ignore the adapters without an error. Use the model
+in ../hf, which has the adapters merged.
 """
 
 
@@ -149,9 +149,9 @@ def _targets(model: LocalModel, wanted: Sequence[str]) -> list[Slot]:
     for name in wanted:
         if not any(fits(module, name) for module in modules.values()):
             there = sorted({module.rpartition(".")[2] for module in modules.values()})
-            several = f"; several are a list, {json.dumps(name.split(','))}" if "," in name else ""
+            several = f"; write several as a list, {json.dumps(name.split(','))}" if "," in name else ""
             raise ModelError(
-                f"lora_target_modules: {model.source} has no linear layer {name!r}; it has {', '.join(there)}, and "
-                f"{ALL_LINEAR} is all of them{several}"
+                f"lora_target_modules: {model.source} has no linear layer {name!r}; it has {', '.join(there)}; "
+                f"{ALL_LINEAR} selects all of them{several}"
             )
     return [slot for slot in linear if any(fits(modules[slot.name], name) for name in wanted)]

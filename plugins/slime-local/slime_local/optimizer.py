@@ -68,7 +68,9 @@ class FlatAdamW:
         tensors = load_file(directory / self.FILE)
         if tensors["weights"].shape != self._weights.shape:
             saved, mine = tensors["weights"].numel(), self._weights.numel()
-            raise CheckpointError(f"{directory / self.FILE} is of a model of {saved} weights, and this one has {mine}")
+            raise CheckpointError(
+                f"{directory / self.FILE} has {saved} trained weights, and this run has {mine}: use its settings"
+            )
         self._weights.copy_(tensors["weights"])
         self._m.copy_(tensors["m"])
         self._v.copy_(tensors["v"])

@@ -104,7 +104,7 @@ def trained_parameters(
     only, frozen = settings.only_train_params_name_list, settings.freeze_params_name_list
     for pattern in (*only, *frozen):
         if not any(re.search(pattern, name) for name in names):
-            raise ModelError(f"no weight of {model.source} is named like {pattern!r}; there are {_some(names)}")
+            raise ModelError(f"no weight of {model.source} matches {pattern!r}; its weights are {_some(names)}")
     if not only and not frozen:
         return AllWeights(weights, model.layout)
 
@@ -115,7 +115,9 @@ def trained_parameters(
 
     chosen = [slot for slot in model.layout if is_trained(slot.name)]
     if not chosen:
-        raise ModelError(f"freeze_params_name_list = {frozen} leaves nothing of {model.source} to train")
+        raise ModelError(
+            f"freeze_params_name_list = {frozen} freezes all weights of {model.source}; leave some to train"
+        )
     return SomeWeights(weights, chosen)
 
 

@@ -152,8 +152,8 @@ class LocalRank:
 
     def _not_finite(self, what: str) -> NonFiniteError:
         return NonFiniteError(
-            f"optimizer step {self._optimizer.steps}: {what}; the weights are as before it. "
-            "Lower lr or the loss's clip, or look at the rewards and log-probs of the newest samples."
+            f"optimizer step {self._optimizer.steps}: {what}; the weights are unchanged. "
+            "Lower lr or the loss's clip range, or look at the rewards and log-probs of the latest samples."
         )
 
     def release(self, tags: MemoryTags) -> None:

@@ -56,7 +56,7 @@ class Received:
             slots[name].view(flat).copy_(tensor)
             left.pop(name)
         if left:
-            raise ModelError(f"version {version} came without {next(iter(left))} and {len(left) - 1} more weights")
+            raise ModelError(f"version {version} lacks {len(left)} weights, the first is {next(iter(left))}")
         return flat
 
     def _opened(self, channel: WeightChannel) -> WeightReceiver:
@@ -74,15 +74,15 @@ def check_slots(slots: Sequence[WeightSlot], own: Mapping[str, Slot], model: str
     Raises:
         ModelError: names the first that is not.
     """
-    where = f"the weights of the trainer are not those of the engine's model, {model}"
+    where = f"the trainer's weights do not fit the engine's model, {model}"
     for slot in slots:
         mine = own.get(slot.name)
         if mine is None:
-            raise ModelError(f"{where}: {slot} is not in it; it has {_some(own)}")
+            raise ModelError(f"{where}: the model has no {slot}; it has {_some(own)}")
         if mine.shape != slot.shape:
-            raise ModelError(f"{where}: {slot} has the shape {mine.shape} there")
+            raise ModelError(f"{where}: {slot} must have the shape {mine.shape}")
         if not slot.dtype.is_float:
-            raise ModelError(f"{where}: {slot} cannot be turned into the float32 that it has there")
+            raise ModelError(f"{where}: {slot} cannot be converted to float32")
     sent = {slot.name for slot in slots}
     for name, mine in own.items():
         if name not in sent:

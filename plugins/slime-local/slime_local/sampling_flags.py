@@ -17,21 +17,35 @@ from slime_core.roles import FinishReason, SamplingParams
 # `--temperature`, `--stop` and the like, for a command that samples without a run: the settings of `SamplingParams`.
 
 _OPTIONS = (
-    click.option("--max-new-tokens", type=int, default=256, show_default=True, help="Token budget of a response."),
-    click.option("--temperature", type=float, default=1.0, show_default=True, help="0 is greedy."),
-    click.option("--top-p", type=float, default=1.0, help="Nucleus mass."),
-    click.option("--top-k", type=int, default=-1, help="Candidates kept."),
-    click.option("--min-p", type=float, default=0.0, help="Least share of the likeliest one's probability."),
-    click.option("--min-new-tokens", type=int, default=0, help="Tokens before which no stop token is drawn."),
+    click.option("--max-new-tokens", type=int, default=256, show_default=True, help="Maximum tokens of a response."),
+    click.option(
+        "--temperature", type=float, default=1.0, show_default=True, help="Sampling temperature; 0 is greedy."
+    ),
+    click.option(
+        "--top-p", type=float, default=1.0, help="Draw from the most likely tokens with this total probability."
+    ),
+    click.option("--top-k", type=int, default=-1, help="Draw from this many most likely tokens; -1 is all."),
+    click.option(
+        "--min-p", type=float, default=0.0, help="Minimum probability, as a share of the most likely token's."
+    ),
+    click.option("--min-new-tokens", type=int, default=0, help="Minimum tokens before a stop token."),
     click.option("--stop", multiple=True, help="Text that ends a response; repeatable."),
-    click.option("--stop-token-ids", type=int, multiple=True, help="Id that ends a response; repeatable."),
-    click.option("--ignore-eos", is_flag=True, help="Let no token end a response."),
+    click.option("--stop-token-ids", type=int, multiple=True, help="Token id that ends a response; repeatable."),
+    click.option("--ignore-eos", is_flag=True, help="Continue after stop tokens."),
     click.option("--repetition-penalty", type=float, default=1.0, help="Divides the logits of tokens made so far."),
-    click.option("--presence-penalty", type=float, default=0.0, help="Taken off the logits of tokens made so far."),
-    click.option("--frequency-penalty", type=float, default=0.0, help="The same, as often as each was made."),
-    click.option("--logit-bias", multiple=True, metavar="ID=BIAS", help="Added to the logit of an id; repeatable."),
-    click.option("--no-stop-trim", is_flag=True, help="Show the stop text that ended a response, too."),
-    click.option("--skip-special-tokens/--no-skip-special-tokens", default=True, help="Leave special tokens out."),
+    click.option(
+        "--presence-penalty", type=float, default=0.0, help="Subtracted from the logits of tokens made so far."
+    ),
+    click.option(
+        "--frequency-penalty", type=float, default=0.0, help="Subtracted once for each time a token was made."
+    ),
+    click.option(
+        "--logit-bias", multiple=True, metavar="ID=BIAS", help="Added to the logit of a token id; repeatable."
+    ),
+    click.option("--no-stop-trim", is_flag=True, help="Also show the stop text that ended a response."),
+    click.option(
+        "--skip-special-tokens/--no-skip-special-tokens", default=True, help="Remove special tokens from the text."
+    ),
 )
 
 
@@ -54,7 +68,7 @@ def parse_sampling(given: Mapping[str, object]) -> SamplingParams:
         try:
             biases[int(token)] = float(bias)
         except ValueError:
-            raise click.UsageError(f"--logit-bias {each}: expected ID=BIAS, as in 13=-2.5") from None
+            raise click.UsageError(f"--logit-bias {each}: expected ID=BIAS, such as 13=-2.5") from None
     ids = frozenset(cast(tuple[int, ...], given["stop_token_ids"]))
     try:
         return SamplingParams(**{**given, "stop_token_ids": ids, "logit_bias": biases})  # type: ignore[arg-type]  # click has parsed each by its type
@@ -86,11 +100,11 @@ class TextLimit:
             return
         long = [number for number, length in enumerate(self._lengths) if length >= positions]
         if long:
-            others = f" (and {len(long) - 1} more are as long)" if long[1:] else ""
+            others = f" (and {len(long) - 1} more are too long)" if long[1:] else ""
             raise DataError(
                 f"prompt {long[0]} has {self._lengths[long[0]]} tokens{others}, and the model has {positions} "
-                "positions, prompt and response together: none is left for a response. Shorten it, or leave it out; "
-                "the first prompt is number 0"
+                "positions for prompt and response together: none is left for a response. Shorten the prompt or remove "
+                "it; prompts are numbered from 0"
             )
 
     def note(self, prompt: int, sample: int, made: int, finish: FinishReason) -> None:
@@ -101,10 +115,10 @@ class TextLimit:
         if not self._first:
             self._first = (
                 f"prompt {prompt} sample {sample} has {made} of {self._budget} tokens after "
-                f"{self._lengths[prompt]} of the prompt"
+                f"a prompt of {self._lengths[prompt]}"
             )
 
-    def said(self) -> str:
+    def summary(self) -> str:
         """One sentence on the cut responses; empty if there are none."""
         if not self._cut:
             return ""

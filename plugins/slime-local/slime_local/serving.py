@@ -65,7 +65,7 @@ class Serving:
             raise ConfigError(f"engine {engine!r} needs {', '.join(missing)}: pass --set {missing[0]}=VALUE")
         settings = read_settings("engine", engine, spec, given)
         if bf16 and not spec.bf16:
-            raise ConfigError(f"bf16 has no effect on engine {engine!r}: leave it out, or choose one that can")
+            raise ConfigError(f"engine {engine!r} does not support bf16: leave it out, or choose another engine")
         if spec.check is not None:
             spec.check(settings, EngineUse(model, read_model_config(model)))
         return cls(catalog, model, spec, settings, seed, bf16)
@@ -97,7 +97,7 @@ async def serve(serving: Serving, tokenizer: Tokenizer) -> AsyncIterator[Engine]
             engine = spec.factory(serving.settings, with_nested_make("engine", setup, catalog))
             if not isinstance(engine, ServesCheckpoint):
                 raise ConfigError(
-                    f"engine {spec.name!r} gets its weights from a trainer alone (it has no load_checkpoint): choose "
+                    f"engine {spec.name!r} receives weights only from a trainer (it has no load_checkpoint): choose "
                     "another engine"
                 )
             try:
@@ -111,4 +111,4 @@ async def serve(serving: Serving, tokenizer: Tokenizer) -> AsyncIterator[Engine]
 
 
 def _make(role: str, name: str, **settings: object) -> object:
-    raise ConfigError(f"an engine asks for {role} {name!r}; without a run, the engine is built alone")
+    raise ConfigError(f"an engine needs {role} {name!r}, which exists only in a run: choose another engine")

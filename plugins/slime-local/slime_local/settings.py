@@ -16,16 +16,16 @@ ALL_LINEAR = "all-linear"
 class LocalEngineSettings(Settings):
     """`[engine.local]`."""
 
-    workers: Processes = Field(2, description="Processes that generate, one thread each.")
+    workers: Processes = Field(2, description="Number of processes that generate, one thread each.")
     max_total_tokens: int | None = Field(
         None,
         ge=1,
         le=10**9,
-        description="Tokens, prompts included, that a worker keeps keys and values of at once, about: further requests "
-        "wait. By default as many as take 2 GiB.",
+        description="Approximate size of a worker's key-value cache in tokens, prompts included. Requests that do not "
+        "fit wait. By default as many as take 2 GiB.",
     )
-    device: Device = Field("cpu", description="Where they compute; with cuda, each worker has gpus_per_worker.")
-    gpus_per_worker: Gpus = Field(1.0, description="GPUs of each worker, with cuda; 0.25: four of them share one.")
+    device: Device = Field("cpu", description="Device of the workers. With cuda, each has gpus_per_worker GPUs.")
+    gpus_per_worker: Gpus = Field(1.0, description="GPUs of each worker, with cuda. With 0.25, four workers share one.")
 
     @property
     def needs(self) -> Needs:
@@ -41,32 +41,32 @@ class LocalEngineSettings(Settings):
 class LocalTrainerSettings(Settings):
     """`[trainer.local]`."""
 
-    ranks: Processes = Field(2, description="Processes that train, one thread each.")
-    device: Device = Field("cpu", description="Where they compute; with cuda, each rank has gpus_per_rank.")
-    gpus_per_rank: Gpus = Field(1.0, description="GPUs of each rank, with cuda; 0.25: four of them share one.")
+    ranks: Processes = Field(2, description="Number of processes that train, one thread each.")
+    device: Device = Field("cpu", description="Device of the ranks. With cuda, each has gpus_per_rank GPUs.")
+    gpus_per_rank: Gpus = Field(1.0, description="GPUs of each rank, with cuda. With 0.25, four ranks share one.")
     max_tokens_per_micro_batch: int = Field(
         16384,
         ge=1,
         le=10**9,
-        description="Prompt and response tokens of one forward; samples of one prompt stay together.",
+        description="Maximum prompt and response tokens of one forward pass. Samples of one prompt stay together.",
     )
     gradient_checkpointing: bool = Field(
-        False, description="Keep each layer's input alone and compute the rest again: less memory, more time."
+        False, description="Store only each layer's input and recompute the rest: less memory, more time."
     )
     lora_rank: int | None = Field(
-        None, ge=1, le=65_536, description="Train low-rank updates of this rank instead of the weights (LoRA)."
+        None, ge=1, le=65_536, description="Train LoRA adapters of this rank instead of the weights."
     )
-    lora_alpha: float = Field(32.0, gt=0.0, le=1e6, description="The update counts lora_alpha / lora_rank times.")
+    lora_alpha: float = Field(32.0, gt=0.0, le=1e6, description="Adapters are scaled by lora_alpha / lora_rank.")
     lora_target_modules: list[str] = Field(
         [ALL_LINEAR],
         min_length=1,
-        description="Layers that are updated, as q_proj; all-linear: all but the output head.",
+        description="Layers with an adapter, such as q_proj. all-linear selects all but the output head.",
     )
     only_train_params_name_list: list[str] = Field(
-        [], description="Train only weights whose name holds one of these regular expressions; slime's flag."
+        [], description="Train only weights whose name matches one of these regular expressions, as in slime."
     )
     freeze_params_name_list: list[str] = Field(
-        [], description="Do not train weights whose name holds one of these regular expressions; slime's flag."
+        [], description="Do not train weights whose name matches one of these regular expressions, as in slime."
     )
 
     @property
@@ -102,9 +102,14 @@ class LocalTrainerSettings(Settings):
                 if getattr(self, key) != fields[key].default:
                     raise ValueError(f"{key} = {getattr(self, key)} has no effect here: set lora_rank")
         elif self.only_train_params_name_list or self.freeze_params_name_list:
-            raise ValueError("with lora_rank no weight itself is trained: choose layers with lora_target_modules")
+            raise ValueError(
+                "only_train_params_name_list and freeze_params_name_list have no effect with lora_rank: choose layers "
+                "with lora_target_modules"
+            )
         if self.only_train_params_name_list and self.freeze_params_name_list:
-            raise ValueError("only_train_params_name_list and freeze_params_name_list: give one of them")
+            raise ValueError(
+                "only_train_params_name_list and freeze_params_name_list exclude each other: give one of them"
+            )
         return self
 
 
@@ -113,6 +118,6 @@ def _needs(device: Device, gpus: float) -> Needs:
 
 
 def _check_gpus(settings: LocalEngineSettings | LocalTrainerSettings, key: str) -> None:
-    given: float = getattr(settings, key)
-    if settings.device == "cpu" and given != type(settings).model_fields[key].default:
-        raise ValueError(f'{key} = {given:g} has no effect here: set device = "cuda"')
+    gpus: float = getattr(settings, key)
+    if settings.device == "cpu" and gpus != type(settings).model_fields[key].default:
+        raise ValueError(f'{key} = {gpus:g} has no effect here: set device = "cuda"')

@@ -1,4 +1,4 @@
-"""A local engine in a loop of its own, serving a model that was written before."""
+"""A local engine in a separate event loop, with a model from disk."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence, Set

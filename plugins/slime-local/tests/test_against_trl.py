@@ -1,6 +1,6 @@
-"""A step's whole gradient beside TRL's: its real `GRPOTrainer`, on Hugging Face's own forward.
+"""The gradient of a step equals the gradient of TRL's `GRPOTrainer` on Hugging Face's forward.
 
-Its formulas, its reduction and its padding are all independent of ours; where TRL is not installed, it is skipped.
+TRL's formulas, reduction and padding are independent of slime-core's. Skipped if TRL is not installed.
 """
 
 import dataclasses

@@ -1,4 +1,4 @@
-"""The models beside the policy: on the policy's own path of computation, through a resume, and into the loss."""
+"""Reference, teacher and critic: they use the policy's code path, survive a resume, and enter the loss."""
 
 import dataclasses
 from array import array

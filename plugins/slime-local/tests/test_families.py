@@ -1,4 +1,4 @@
-"""The families of docs/train.md, tiny and random, against Hugging Face's own forward; and those that are refused."""
+"""The families of docs/train.md, tiny and random, against Hugging Face's own forward; and models that are refused."""
 
 import shutil
 from collections.abc import Callable

@@ -18,7 +18,7 @@ PROMPTS = [[5, 6, 7], [8] * 70, [9]]
 
 
 def started(model: LocalModel, static: bool = False) -> DecodeState:
-    """A decode; as on a GPU, where it is to be static."""
+    """A decode state; with `static`, the one used on a GPU."""
     return StaticDecode(cast(FastModel, model)) if static else model.start_decode()
 
 

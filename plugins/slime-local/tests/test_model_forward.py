@@ -156,7 +156,7 @@ def model(tiny_hf: Callable[..., Path]) -> LocalModel:
 def test_bad_calls_are_refused(model: LocalModel) -> None:
     with pytest.raises(ValueError, match="without groups"):
         model.log_probs([])
-    with pytest.raises(ValueError, match="temperature over 0, got 0"):
+    with pytest.raises(ValueError, match="temperature above 0, got 0"):
         model.log_probs(some_groups(1), temperature=0.0)
     with pytest.raises(ValueError, match=f"float32 vector of {model.numel} elements"):
         model.log_probs(some_groups(1), grad=torch.zeros(3))

@@ -29,7 +29,7 @@ def batch_of(rollout_id: int) -> TrainBatch:
 
 
 def old_log_probs(rank: LocalRank, folder: Path, rollout_id: int) -> torch.Tensor:
-    """Those that a rollout's only step is given."""
+    """The old log-probs in the only step of a rollout."""
     rank.begin_rollout([batch_of(rollout_id)])
     return load_file(folder / "dump" / f"{rollout_id}-0.safetensors")["0/old_log_probs_T"]
 
@@ -49,7 +49,7 @@ def test_ratios_use_the_generating_weights(tiny_model: Path, tmp_path: Path) -> 
 
 
 def test_optimizer_states_reset_each_rollout(tiny_model: Path, tmp_path: Path) -> None:
-    """The second rollout's step is that of a rank which begins with these weights."""
+    """The second rollout's step equals the first step of a rank that starts with these weights."""
     about = dataclasses.replace(optim(1e-2), reset_optimizer_states=True)
     rank, plain = rank_of(tiny_model, tmp_path, optim=about), rank_of(tiny_model, tmp_path)
     for each in (rank, plain):

@@ -89,7 +89,7 @@ def test_lora_gradient_matches_finite_differences(tiny_hf: TinyHf, family: str) 
 
 
 def test_merged_lora_equals_the_unmerged_forward(tiny_hf: TinyHf) -> None:
-    """Against Hugging Face's own layers with x A^T B^T added beside each, as LoRA is defined."""
+    """Against Hugging Face's own layers with x A^T B^T added to each output, as LoRA is defined."""
     directory = tiny_hf("llama")
     training = Training(directory, **LORA)
     for _ in range(3):
@@ -126,7 +126,7 @@ def test_only_the_named_layers_are_adapted(tiny_hf: TinyHf) -> None:
     }
     with pytest.raises(ModelError, match=r"no linear layer 'query'; it has .*q_proj"):
         Training(tiny_hf("qwen3"), **LORA, lora_target_modules=["query"])
-    with pytest.raises(ModelError, match=r'several are a list, \["q_proj", "v_proj"\]'):
+    with pytest.raises(ModelError, match=r'write several as a list, \["q_proj", "v_proj"\]'):
         Training(tiny_hf("qwen3"), **LORA, lora_target_modules=["q_proj,v_proj"])
 
 
@@ -159,8 +159,8 @@ def test_only_the_named_weights_are_trained(tiny_hf: TinyHf) -> None:
 @table(
     "settings, message",
     [
-        ({"freeze_params_name_list": ["mpl"]}, "no weight of .* is named like 'mpl'; there are model.embed_tokens"),
-        ({"freeze_params_name_list": ["."]}, "leaves nothing"),
+        ({"freeze_params_name_list": ["mpl"]}, "no weight of .* matches 'mpl'; its weights are model.embed_tokens"),
+        ({"freeze_params_name_list": ["."]}, "freezes all weights"),
     ],
 )
 def test_useless_patterns_are_refused(tiny_hf: TinyHf, settings: dict[str, object], message: str) -> None:

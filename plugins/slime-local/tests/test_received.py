@@ -78,7 +78,7 @@ def test_transient_tensors_are_copied(model: LocalModel) -> None:
 
 def test_version_without_a_weight_is_refused(model: LocalModel) -> None:
     channel = Passing("passing", tuple(slots_of(model)), buckets(model), lost=1)
-    with pytest.raises(ModelError, match=r"^version 0 came without model\.\S+ and 0 more weights"):
+    with pytest.raises(ModelError, match=r"^version 0 lacks 1 weights, the first is model\.\S+"):
         received(model).read(channel, 0)
 
 
@@ -88,15 +88,15 @@ def test_version_without_a_weight_is_refused(model: LocalModel) -> None:
         (lambda slots: slots[1:], r"model\.embed_tokens\.weight \(\d+, 128\) is missing; the trainer sends .* more"),
         (
             lambda slots: [*slots, WeightSlot("model.more", (1,))],
-            r"model\.more \(1,\) float32 is not in it; it has .* and \d+ more",
+            r"the model has no model\.more \(1,\) float32; it has .* and \d+ more",
         ),
         (
             lambda slots: [replace(slots[0], shape=slots[0].shape[::-1]), *slots[1:]],
-            r"model\.embed_tokens\.weight \(128, \d+\) float32 has the shape \(\d+, 128\) there",
+            r"model\.embed_tokens\.weight \(128, \d+\) float32 must have the shape \(\d+, 128\)",
         ),
         (
             lambda slots: [*slots[:-1], replace(slots[-1], dtype=WeightDtype.INT8)],
-            r"\S+ \(\d+.*\) int8 cannot be turned into the float32",
+            r"\S+ \(\d+.*\) int8 cannot be converted to float32",
         ),
     ],
 )
@@ -104,6 +104,6 @@ def test_mismatched_slots_are_refused_by_name(
     model: LocalModel, tmp_path: Path, change: Callable[[list[WeightSlot]], list[WeightSlot]], says: str
 ) -> None:
     channel = opened(Path(tempfile.mkdtemp(dir=tmp_path)), change(slots_of(model)))
-    begins = "^the weights of the trainer are not those of the engine's model, .*: "
+    begins = "^the trainer's weights do not fit the engine's model, .*: "
     with pytest.raises(ModelError, match=begins + says):
         received(model).read(channel, 0)

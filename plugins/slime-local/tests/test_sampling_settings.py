@@ -36,7 +36,7 @@ class TooClose(Exception):
 
 
 class Reference:
-    """Decodes one request, computing the whole text anew for every token, in float64."""
+    """Decodes one request, recomputing the whole text for every token, in float64."""
 
     def __init__(self, hf: PreTrainedModel) -> None:
         self._hf = hf
@@ -47,7 +47,7 @@ class Reference:
         return [float(each) for each in found[0, -1]]
 
     def law(self, request: GenerateRequest, new: Sequence[int]) -> tuple[list[float], list[float]]:
-        """Weights that the next token is drawn by, and log-probs that are told of it."""
+        """Weights of the next token's draw, and the log-probs that the engine returns."""
         asked = request.sampling
         logits = self.logits([*request.prompt, *new])
         temperature = asked.temperature or 1.0

@@ -95,7 +95,7 @@ def test_importance_sampling_equals_the_unclipped_ratio(tiny_model: Path) -> Non
 
 
 def test_empty_share_still_calls_the_estimator(tiny_model: Path) -> None:
-    """Its sums over ranks are collective: a rank that left them out would have the others wait for ever."""
+    """Its sums over ranks are collective: a rank that left them out would block the others."""
     asked = []
 
     def estimate(batch: AdvantageInput) -> torch.Tensor:

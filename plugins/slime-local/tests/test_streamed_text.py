@@ -1,4 +1,4 @@
-"""Text of a response that comes in parts: whatever the parts, it is the text of the whole, and none is taken back."""
+"""Streamed text: the joined parts equal the text of the whole response, and no part is revoked."""
 
 import itertools
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""The local engine in parts: the same bits as whole, whatever happens to the request meanwhile."""
+"""Streaming with the local engine gives the same bits as one answer, also after aborts and cancellations."""
 
 import json
 import os

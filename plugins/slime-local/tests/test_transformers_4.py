@@ -54,7 +54,7 @@ print(json.dumps([answers, tokenizer("What is 3+4?").input_ids]))
 
 
 @pytest.mark.skipif(not OLD.is_dir(), reason="transformers 4 is not installed; `make peers` does it")
-@pytest.mark.filterwarnings("ignore")  # what they say of their own keys
+@pytest.mark.filterwarnings("ignore")  # warnings of transformers 4 about its keys
 def test_saved_models_decode_alike_in_transformers_4(tiny_hf: Callable[..., Path], tmp_path: Path) -> None:
     write_tiny_model(tmp_path / "base", "chain", 0)
     folders = [tmp_path / "demo"]

@@ -22,7 +22,7 @@ class _Jump(selectors.DefaultSelector):
             RuntimeError: no timer is set, so that the loop would wait forever.
         """
         if timeout is None:
-            raise RuntimeError("everything waits, and nothing will ever happen")
+            raise RuntimeError("the simulation has a deadlock: all tasks wait, and no timer is set")
         self.now += max(0.0, timeout)
         return super().select(0)
 

@@ -15,7 +15,7 @@ from slime_core.sample import Json
 from slime_simulate import Figures, FleetShape, Lengths, Scenario, simulate
 
 ROUNDS = 8
-"""Responses that each slot makes for a batch, where no batch size is given."""
+"""Responses of each slot in a batch, if no batch size is given."""
 CUT = 8
 """Mean lengths at which a response is cut."""
 STALENESS = 1
@@ -25,30 +25,36 @@ _COUNT, _SHARE = click.IntRange(min=1), click.FloatRange(min=0.0)
 
 
 @click.command("simulate", short_help="Compare rollout policies on a virtual clock.")
-@click.option("--engines", type=_COUNT, default=64, show_default=True, help="Engines.")
+@click.option("--engines", type=_COUNT, default=64, show_default=True, help="Number of engines.")
 @click.option("--slots", type=_COUNT, default=8, show_default=True, help="Responses that an engine decodes at once.")
-@click.option("--rollout-policy", type=click.Choice(POLICIES), help="Only this one.  [default: compare them all]")
-@click.option("--max-staleness", type=click.IntRange(min=0), help="Most versions behind.  [default: 1, as in a run]")
-@click.option("--partial-rollout", is_flag=True, help="Interrupt responses when the weights change, and go on.")
-@click.option("--rollout-batch-size", type=_COUNT, help="Groups of a step.  [default: 8 responses a slot]")
-@click.option("--n-samples-per-prompt", type=_COUNT, default=8, show_default=True, help="Responses of a group.")
+@click.option("--rollout-policy", type=click.Choice(POLICIES), help="Simulate only this policy.  [default: all]")
+@click.option(
+    "--max-staleness",
+    type=click.IntRange(min=0),
+    help="Maximum staleness in weight versions.  [default: 1, as in a run]",
+)
+@click.option("--partial-rollout", is_flag=True, help="Interrupt responses when the weights change, and continue them.")
+@click.option("--rollout-batch-size", type=_COUNT, help="Groups in a step.  [default: 8 responses per slot]")
+@click.option("--n-samples-per-prompt", type=_COUNT, default=8, show_default=True, help="Responses in a group.")
 @click.option(
     "--mean-length",
     type=click.IntRange(1, 10_000),
     default=64,
     show_default=True,
-    help="Tokens; one may stand for many.",
+    help="Mean tokens of a response; one may stand for many.",
 )
-@click.option("--sigma", type=_SHARE, default=1.0, show_default=True, help="Spread of the logarithm of lengths.")
+@click.option(
+    "--sigma", type=_SHARE, default=1.0, show_default=True, help="Standard deviation of the logarithm of lengths."
+)
 @click.option(
     "--train-time",
     type=_SHARE,
     default=1.0,
     show_default=True,
-    help="Of a step, over the decoding of a batch by all slots.",
+    help="Time of a training step, relative to decoding a batch with all slots.",
 )
-@click.option("--steps", type=_COUNT, default=6, show_default=True, help="Steps that are measured.")
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Draws the lengths.")
+@click.option("--steps", type=_COUNT, default=6, show_default=True, help="Number of measured steps.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the lengths.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def simulate_policies(
     engines: int,
@@ -65,7 +71,7 @@ def simulate_policies(
     seed: int,
     as_json: bool,
 ) -> None:
-    """Show how busy engines would be, without any: the scheduler of a run, on a virtual clock.
+    """Show how busy engines would be, with a run's scheduler on a virtual clock and simulated engines.
 
     Lengths are log-normal, and cut at eight times their mean. Prefill, rewards, networks, and differences between
     engines are not simulated.
@@ -117,15 +123,15 @@ def _refuse_inert(policy: str | None, max_staleness: int | None, partial_rollout
     """
     if partial_rollout and policy is None:
         raise ConfigError(
-            "--partial-rollout has no effect here: the comparison holds sync with and without it; choose a "
-            "--rollout-policy, sync or continuous"
+            "--partial-rollout has no effect here: the comparison runs sync with and without it; choose "
+            "--rollout-policy sync or continuous"
         )
     if partial_rollout and policy == "async":
-        raise ConfigError('--partial-rollout has no effect here: with "async", the weights wait for a whole rollout')
+        raise ConfigError("--partial-rollout has no effect here: with async, new weights wait for the end of a rollout")
     if max_staleness is not None and policy in ("sync", "async") and not partial_rollout:
         raise ConfigError(
-            f"--max-staleness has no effect here: {policy} is never more than {POLICIES.index(policy)} behind; choose "
-            "--rollout-policy continuous, or --rollout-policy sync with --partial-rollout"
+            f"--max-staleness has no effect here: {policy} is never more than {POLICIES.index(policy)} versions "
+            "behind; choose --rollout-policy continuous, or --rollout-policy sync with --partial-rollout"
         )
 
 
@@ -148,7 +154,7 @@ def _show(found: list[tuple[str, Figures]], base: Scenario) -> None:
     console.print(table)
     samples = base.batch * base.n_samples_per_prompt
     console.print(
-        f"\nA step trains {samples} responses. Utilisation counts their tokens, over what all slots could have decoded "
-        "meanwhile; a step's time is over what they take for a batch.",
+        f"\nA step trains {samples} responses. Utilisation is the share of the tokens that all slots could have "
+        "decoded in this time. A step's time is relative to decoding a batch with all slots.",
         style="dim",
     )

@@ -103,5 +103,5 @@ def test_training_on_a_device_equals_the_cpu(
 
 
 def test_missing_device_is_refused() -> None:
-    with pytest.raises(ConfigError, match="sees no such device here; install a build of torch for it"):
+    with pytest.raises(ConfigError, match="finds no such device; install a build of torch for it"):
         use_device("cuda", 0)

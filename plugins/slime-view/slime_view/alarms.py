@@ -133,8 +133,8 @@ class Alarms(AlarmWatch):
         if self._samples == self._groups and not math.isclose(metrics[names.REWARD], float(reward), abs_tol=1e-9):
             return None
         return (
-            f"all samples of the first rollout have the reward {reward}, of which nothing is learned: read some with "
-            "`slime samples`; see that the reward finds their answers, and that label_key names the gold answers"
+            f"all samples of the first rollout have the reward {reward}, so nothing is learned from them: read some "
+            "with `slime samples`, and check that the reward finds their answers and label_key names the gold answers"
         )
 
     def _of_rollout(self) -> Iterator[tuple[AlarmName, str, str | None]]:
@@ -153,9 +153,9 @@ class Alarms(AlarmWatch):
         if entropy is None or reward is None or entropy.now >= limit * entropy.begin or reward.now > reward.begin:
             return None
         return (
-            f"{ENTROPY} is {entropy.now:.3g}, and was {entropy.begin:.3g} in the first {WINDOW} rollouts, while the "
-            f"reward is {reward.now:.3g} after {reward.begin:.3g}: the policy says one thing only and learns no more. "
-            "Look at its samples; a lower lr, a KL term or an entropy_coef keeps it from there"
+            f"{ENTROPY} fell from {entropy.begin:.3g} in the first {WINDOW} rollouts to {entropy.now:.3g}, and the "
+            f"reward did not rise ({reward.begin:.3g} to {reward.now:.3g}): the policy has collapsed to few responses. "
+            "Read its samples; try a lower lr, a KL term or an entropy_coef"
         )
 
     def _length(self, past: Mapping[str, _Past]) -> str | None:
@@ -163,8 +163,8 @@ class Alarms(AlarmWatch):
         if not times or length is None or cut is None or length.now < times * length.begin or cut.now < CUT_OFF:
             return None
         return (
-            f"responses have {length.now:.0f} tokens, and had {length.begin:.0f} in the first {WINDOW} rollouts; "
-            f"{cut.now:.0%} are cut off: look at how they end, and at what the reward pays long ones"
+            f"responses grew from {length.begin:.0f} tokens in the first {WINDOW} rollouts to {length.now:.0f}, and "
+            f"{cut.now:.0%} are truncated: read how they end, and check whether the reward favours long ones"
         )
 
     def _no_variance(self, past: Mapping[str, _Past]) -> str | None:
@@ -172,8 +172,8 @@ class Alarms(AlarmWatch):
         if not share or same is None or same.now < share:
             return None
         return (
-            f"in {same.now:.0%} of the groups all samples have one reward, of which estimators that compare a group "
-            "learn nothing: the prompts are too easy or too hard, or the reward is the same for everything"
+            f"in {same.now:.0%} of the groups all samples have the same reward, so estimators that compare the samples "
+            "of a group learn nothing: the prompts are too easy or too hard, or the reward is constant"
         )
 
     def _kl(self, past: Mapping[str, _Past], name: str) -> str | None:
@@ -183,8 +183,8 @@ class Alarms(AlarmWatch):
         if kl.now < 2 * kl.before and ("kl", name) not in self._raised:
             return None
         return (
-            f"{name} is {kl.now:.3g} nats a token, {kl.before:.3g} in the {WINDOW} rollouts before: the policy runs "
-            "away from where it came from; a lower lr, a tighter clip_grad or more of a KL term holds it"
+            f"{name} is {kl.now:.3g} nats a token, {kl.before:.3g} in the {WINDOW} rollouts before: the policy "
+            "moves away quickly; try a lower lr, a lower clip_grad or a larger KL term"
         )
 
     def _mismatch(self, past: Mapping[str, _Past]) -> str | None:
@@ -192,9 +192,9 @@ class Alarms(AlarmWatch):
         if not limit or apart is None or apart.now < limit or apart.now < 3 * apart.begin:
             return None
         return (
-            f"trainer and sampler are {apart.now:.3g} nats a token apart, {apart.begin:.3g} in the first {WINDOW} "
-            "rollouts: look for other weights, precision, temperature or chat template in one of them; "
-            "max_mean_logprob_abs_diff ends a run for it"
+            f"log-probs of trainer and engine differ by {apart.now:.3g} nats a token, {apart.begin:.3g} in the first "
+            f"{WINDOW} rollouts: check that both use the same weights, precision, temperature and chat template; "
+            "max_mean_logprob_abs_diff can end a run on this"
         )
 
     def _errors(self, past: Mapping[str, _Past]) -> str | None:
@@ -202,8 +202,8 @@ class Alarms(AlarmWatch):
         if not share or failed is None or failed.now < share:
             return None
         return (
-            f"{failed.now:.1%} of the samples could not be generated or scored; the reasons are rollout/errors/..., "
-            "and `slime why` tells one sample's"
+            f"{failed.now:.1%} of the samples could not be generated or scored; the metrics rollout/errors/... count "
+            "the reasons, and `slime why` shows the reason of one sample"
         )
 
     def _of_evaluation(self, row: MetricsRow) -> Iterator[tuple[AlarmName, str, str | None]]:
@@ -227,9 +227,9 @@ class Alarms(AlarmWatch):
         if reward.now <= then:
             return None
         return (
-            f"{names.eval_reward(dataset)} is {value:.3g}, and was {at.best:.3g} after {at.rollout_id} rollouts, while "
-            f"the reward in training rose from {then:.3g} to {reward.now:.3g}: read samples of high reward, which may "
-            "be paid for something else than what is evaluated"
+            f"{names.eval_reward(dataset)} fell from {at.best:.3g} after {at.rollout_id} rollouts to {value:.3g}, "
+            f"while the reward in training rose from {then:.3g} to {reward.now:.3g}: read samples with a high reward; "
+            "it may reward something that the evaluation does not"
         )
 
 
@@ -245,6 +245,6 @@ def read_alarms(run: Path) -> list[Alarm]:
         sizes = ("rollout_batch_size", "n_samples_per_prompt")
         rollout = RolloutArgs.model_validate({key: values[key] for key in sizes if key in values})
     except ValidationError as error:
-        raise RunFolderError(f"{run / 'run.toml'} is not the file of a run: {error}") from None
+        raise RunFolderError(f"{run / 'run.toml'} is not a valid run file: {error}") from None
     alarms = Alarms(settings, rollout)
     return [alarm for row in MetricsLog.read(run / "metrics.jsonl") for alarm in alarms.check(row)]

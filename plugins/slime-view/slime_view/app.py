@@ -145,13 +145,13 @@ class Api:
         for run in self._runs:
             if run.name == name:
                 return run
-        raise ConfigError(f"no run {name!r} is open; there is {', '.join(run.name for run in self._runs)}")
+        raise ConfigError(f"no run {name!r} is open; open runs are {', '.join(run.name for run in self._runs)}")
 
 
 def _given(request: Request, name: str) -> str:
     value = request.query_params.get(name)
     if value is None:
-        raise ConfigError(f"{request.url.path} needs {name}=")
+        raise ConfigError(f"{request.url.path} needs the parameter {name}=")
     return value
 
 
@@ -168,14 +168,14 @@ def conversations(run: OpenRun, group: str) -> tuple[str, str]:
         RunFolderError: a file cannot be read.
     """
     if not there_are_agents():
-        raise ConfigError("conversations are drawn by slime-agent-openai, which is not installed")
+        raise ConfigError("conversations need slime-agent-openai, which is not installed")
     from slime_agent_openai.conversations import executions_of, page
 
     path = run.file_of(group)
     if path is None:
         raise ConfigError(f"{run.name} keeps no samples of a group {group!r}")
     found = Shard(path).groups([group])
-    shown = [*executions_of(found.kept), *executions_of(found.failed, "failed, and its group went on without it")]
+    shown = [*executions_of(found.kept), *executions_of(found.failed, "failed, and its group continued without it")]
     for each in found.dropped:
         shown += executions_of([each], found.reasons[each.id])
     text = page(f"{run.name}, {group}", shown, run.tokenizer)
@@ -190,6 +190,6 @@ def serve(runs: Sequence[OpenRun], listening: socket.socket, token: str) -> None
     names = [*NAMES, shown] if shown in NAMES else ["*"]
     app = make_app(runs, token, names, f"slime_view_{port}")
     click.echo(f"http://{shown}:{port}/?token={token}")
-    click.echo(f"shows {', '.join(run.name for run in runs)}, and follows; Ctrl-C ends it", err=True)
+    click.echo(f"shows {', '.join(run.name for run in runs)}, updated live; Ctrl-C ends it", err=True)
     config = uvicorn.Config(app, log_level="warning", access_log=False, server_header=False)
     uvicorn.Server(config).run(sockets=[listening])

@@ -21,13 +21,13 @@ PORT = 8650
 
 @click.command()
 @click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True, file_okay=False))
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address to bind.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
-    help=f"Port to bind; 0 is any that is free.  [default: {PORT}, or any if it is taken]",
+    help=f"Port to listen on; 0 picks a free one.  [default: {PORT}, or a free one]",
 )
-@click.option("--yes", is_flag=True, help="Do not ask whether other machines may connect to --host.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation if other machines can reach --host.")
 def view(runs: Sequence[Path], host: str, port: int | None, yes: bool) -> None:
     """Open the run folders RUNS in a browser: live curves in shared axes, and every sample.
 
@@ -51,14 +51,18 @@ def view(runs: Sequence[Path], host: str, port: int | None, yes: bool) -> None:
 
 @click.command()
 @click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True, file_okay=False))
-@click.option("--html", "as_html", is_flag=True, help="Write one page that can be sent, instead of the report's files.")
+@click.option("--html", "as_html", is_flag=True, help="Write one self-contained page instead of the report's files.")
 @click.option(
-    "--samples", type=click.IntRange(min=1), default=200, show_default=True, help="Samples of each run, about."
+    "--samples",
+    type=click.IntRange(min=1),
+    default=200,
+    show_default=True,
+    help="Approximate number of samples of each run.",
 )
 @click.option(
     "--out",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Where the page goes.  [default: RUN/report/view.html]",
+    help="File to write.  [default: RUN/report/view.html]",
 )
 def report(runs: Sequence[Path], as_html: bool, samples: int, out: Path | None) -> None:
     """Rewrite the reports of the run folders RUNS; with --html write one self-contained page for all of them.
@@ -108,10 +112,12 @@ def _ask(host: str) -> None:
     Raises:
         ConfigError: standard input is no terminal.
     """
-    told = f"{host} is reached by other machines: whoever has the link reads every prompt and sample, unencrypted"
+    warning = (
+        f"other machines can reach {host}: with the link, any user reads every prompt and sample, without encryption"
+    )
     if not sys.stdin.isatty():
-        raise ConfigError(f"{told}. Pass --yes if that is meant, or leave --host away and use ssh -L")
-    click.confirm(f"{told}. Go on?", abort=True)
+        raise ConfigError(f"{warning}. Pass --yes to accept this, or leave --host out and use ssh -L")
+    click.confirm(f"{warning}. Continue?", abort=True)
 
 
 def _bound(host: str, port: int | None) -> socket.socket:

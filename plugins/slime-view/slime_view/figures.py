@@ -64,7 +64,7 @@ def write_report(run_dir: Path) -> ReportPaths:
     lines = [f"# Report of {inline(title)}", "", note, "", "| | |", "|---|---|"]
     lines += [f"| {label} | {value} |" for label, value in figures(rows)]
     if transcripts is None:
-        lines += ["", "No transcripts: comparing before and after takes two evaluations of the same prompts."]
+        lines += ["", "No transcripts: they compare two evaluations of the same prompts."]
     else:
         lines += ["", f"[Transcripts before and after]({transcripts.name})"]
     report = folder / "report.md"
@@ -134,7 +134,7 @@ def _picture(rows: Sequence[MetricsRow], title: str, png: Path) -> tuple[Path | 
     except ModuleNotFoundError as error:
         return None, (
             f"No reward curve: it needs the package {error.name}, which is not installed. "
-            "Type `pip install 'matplotlib>=3.9'`; `slime resume` on the run folder then writes this report anew."
+            "Type `pip install 'matplotlib>=3.9'`; `slime resume` on the run folder then rewrites this report."
         )
     return png, f"![Reward curve]({png.name})"
 

@@ -35,7 +35,7 @@ HEADERS = {
 ASK = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <title>slime view</title></head><body><h1>slime view</h1>
-<p>Open the link that <code>slime view</code> printed, or type the token that is in it.</p>
+<p>Open the link that <code>slime view</code> printed, or enter its token.</p>
 <form method="get" action="{action}">{hidden}<label>Token <input name="token" autofocus></label>
 <button>Open</button></form></body></html>
 """
@@ -76,7 +76,7 @@ class Guard:
         if self._is_token(request.cookies.get(self._cookie, "")) or self._is_token(bearer):
             return None
         if request.url.path.startswith("/api/"):
-            return Response('{"error":"no token, or another: open the link that slime view printed"}', 401)
+            return Response('{"error":"the token is missing or wrong: open the link that slime view printed"}', 401)
         kept = [(name, value) for name, value in parse_qsl(request.url.query) if name != "token"]
         hidden = "".join(f'<input type="hidden" name="{escape(name)}" value="{escape(value)}">' for name, value in kept)
         return HTMLResponse(ASK.format(action=escape(request.url.path), hidden=hidden), 401)

@@ -78,7 +78,7 @@ class Query:
         for name, text in given.items():
             if name not in known:
                 raise ConfigError(
-                    f"unknown condition {name!r}.{did_you_mean(name, known)} There are: {', '.join(sorted(known))}"
+                    f"unknown condition {name!r}.{did_you_mean(name, known)} Choose from {', '.join(sorted(known))}"
                 )
             if text:
                 values[name] = _value(name, text, get_type_hints(cls)[name])
@@ -295,10 +295,10 @@ def _numbers(column: "pa.ChunkedArray[Any]", names: Names) -> NDArray[np.intp]:
 def _stamp(path: Path) -> tuple[int, int, int]:
     """A stamp that changes when a file is rewritten; zeros if it does not exist."""
     try:
-        told = path.stat()
+        status = path.stat()
     except OSError:
         return 0, 0, 0
-    return told.st_ino, told.st_size, told.st_mtime_ns
+    return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def _kind(path: Path) -> Kind:
@@ -358,7 +358,7 @@ def _files(index: SampleIndex, query: Query) -> Iterator[tuple[Path, NDArray[np.
     order = [number for number, _, _ in _stretches(rows["file"])]
     start = next((at for at, number in enumerate(order) if paths[number].stem == stem), None)
     if start is None or not row.isdecimal():
-        raise ConfigError(f"after = {query.after!r} is not FILE:ROW of this run, or the file is gone: search anew")
+        raise ConfigError(f"after = {query.after!r} is not FILE:ROW of this run, or the file was deleted: search again")
     later = set(order[start:])
     for number, wanted in parts:
         left = wanted[wanted > int(row)] if number == order[start] else wanted

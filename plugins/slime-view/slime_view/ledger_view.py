@@ -90,8 +90,8 @@ class LedgerView:
         accounts, offset, read = Accounts(self._max_uses), self.offset, 0
         found = Totals(accounts, [*self.passed_over], accounts.counts())
         if self.checkpoint and self.ledger and digest_of(self.path, offset).hexdigest() != self.ledger.sha256:
-            changed = f"the first {offset} bytes of {self.path.name} were changed"
-            found.problems.append(f"{self.checkpoint.path.name} was made of other lines: {changed}")
+            changed = f"the first {offset} bytes of {self.path.name} have changed"
+            found.problems.append(f"{self.checkpoint.path.name} does not match this ledger: {changed}")
         before = sum(1 for _ in read_ledger(self.path, offset)) if offset else 0
         for read, line in enumerate(read_ledger(self.path), start=1):
             try:
@@ -163,7 +163,7 @@ def read_resumes(run: Path) -> list[Resume]:
             value = json.loads(line)
             found.append(Resume(count_of(value["rollout_id"]), number_of(value["time"])))
         except (ValueError, KeyError, TypeError, RecursionError) as error:
-            raise RunFolderError(f"{path}, line {number} does not say where the run was continued: {error}") from None
+            raise RunFolderError(f"{path}, line {number} is not the record of a resume: {error}") from None
     return found
 
 
@@ -177,9 +177,11 @@ def _newest(root: Path, path: Path) -> tuple[Checkpoint | None, LedgerPosition |
             passed_over.append(str(error))
             continue
         if ledger is None:
-            passed_over.append(f"{candidate.name} is of a run without a ledger")
+            passed_over.append(f"{candidate.name} belongs to a run without a ledger")
             continue
         if end_of_last_line(path, offset := ledger.offset) == offset:
             return checkpoint, ledger, passed_over
-        passed_over.append(f"{candidate.name} was made when the ledger had {offset} bytes, and no line ends there now")
+        passed_over.append(
+            f"{candidate.name} was saved when the ledger had {offset} bytes, and no line ends at that byte now"
+        )
     return None, None, passed_over

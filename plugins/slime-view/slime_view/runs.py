@@ -73,7 +73,9 @@ class OpenRun:
         found = list(dict.fromkeys(folder.resolve() for folder in folders))
         for folder in found:
             if not nofollow(folder / "run.toml").is_file():
-                raise RunFolderError(f"{folder} is not the folder of a run: it has no run.toml. Give what --save says.")
+                raise RunFolderError(
+                    f"{folder} is not a run folder: it has no run.toml. Give the folder named by --save."
+                )
         return [cls(folder, name) for folder, name in name_files([str(folder) for folder in found])]
 
     def refresh(self) -> bool:
@@ -139,9 +141,7 @@ class OpenRun:
         """
         paths = {path.stem: path for kind in Kind for path in list_shards(self.folder / "samples", kind)}
         if file not in paths or not row.isdecimal():
-            raise ConfigError(
-                f"{self.name} has no sample {file}:{row}; its files may have been deleted or written anew"
-            )
+            raise ConfigError(f"{self.name} has no sample {file}:{row}; its files may have been deleted or rewritten")
         return Place(paths[file], int(row))
 
     def sample(self, place: Place) -> dict[str, Json]:
@@ -253,5 +253,5 @@ def _shortened(row: Mapping[str, Json]) -> dict[str, Json]:
 
 
 def _last_message(messages: str) -> str:
-    said = json.loads(messages)
-    return str(said[-1].get("content", "")) if said else ""
+    conversation = json.loads(messages)
+    return str(conversation[-1].get("content", "")) if conversation else ""

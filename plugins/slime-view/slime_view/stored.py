@@ -33,13 +33,13 @@ class StoredRollouts:
         self._paths = list_shards(self._directory)
         if not self._paths:
             raise RunFolderError(
-                f"{self._directory} holds no rollouts: give the run folder, named by --save, of the run that made them"
+                f"{self._directory} holds no rollouts: give the run folder (--save) of the run that generated them"
             )
         for number, path in enumerate(self._paths):
             if path.name != f"rollout_{number:06d}.parquet":
                 raise RunFolderError(
-                    f"{self._directory} has no samples of rollout {number}, and {path.name} comes after it: "
-                    "to train on them, it must hold every rollout from 0 on"
+                    f"{self._directory} has no samples of rollout {number}, but has {path.name}: "
+                    "to train on a folder, it must hold every rollout from 0 on"
                 )
 
     def __len__(self) -> int:
@@ -65,7 +65,7 @@ class StoredRollouts:
         if missing:
             raise RunFolderError(
                 f"rollout {rollout_id} was trained on {len(missing)} groups that are not in {self._directory}, "
-                f"{min(missing)} for one"
+                f"such as {min(missing)}"
             )
         of_shard = _subsample(shard.drawn, self._share)
         drawn = [replace(groups[each.group], metadata=dict(each.metadata)) for each in of_shard]

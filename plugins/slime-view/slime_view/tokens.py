@@ -90,7 +90,7 @@ def trained_values(template: str, rollout_id: int, sample: Sample) -> Mapping[st
                         found = {name: file.get_tensor(f"{step}/{name}")[place].tolist() for name in names}
                         return {name: values for name, values in found.items() if name == SHOWN[0] or any(values)}
         except (SafetensorError, OSError) as error:
-            raise RunFolderError(f"{path} cannot be read as what ranks trained on: {error}") from None
+            raise RunFolderError(f"{path} is not a file of training data: {error}") from None
     return {}
 
 

@@ -42,7 +42,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Made:
-    """A run folder that grows as it is told."""
+    """A run folder to which a test adds rollouts."""
 
     def __init__(self, folder: Path, model: Path) -> None:
         self.folder = folder

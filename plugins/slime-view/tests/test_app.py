@@ -134,7 +134,7 @@ def test_two_runs_compared(client: TestClient) -> None:
 @table(
     "path, parameters, status, told",
     [
-        ("samples", {"run": "third"}, 400, "no run 'third' is open; there is first, second"),
+        ("samples", {"run": "third"}, 400, "no run 'third' is open; open runs are first, second"),
         ("samples", {"limit": "3"}, 400, "unknown condition 'limit'"),
         ("curves", {"after": "-1"}, 400, "is not the number of a row"),
         ("sample", {"file": "rollout_000000"}, 400, "needs row="),
@@ -171,7 +171,7 @@ def test_runs_of_one_name_are_named_by_folder(make_run: MakeRun) -> None:
 
 
 def test_folder_without_a_run_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(RunFolderError, match=r"has no run.toml. Give what --save says"):
+    with pytest.raises(RunFolderError, match=r"has no run.toml. Give the folder named by --save"):
         OpenRun.all([tmp_path])
 
 

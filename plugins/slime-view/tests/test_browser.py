@@ -68,7 +68,7 @@ def chromium() -> Iterator["playwright.Browser"]:
 
 @pytest.fixture
 def page(chromium: "playwright.Browser") -> Iterator["playwright.Page"]:
-    """A page on which nothing is said in the console, nothing is raised, and nobody else is asked."""
+    """A page; fails on console output, an exception, or a request to another host."""
     context = chromium.new_context(viewport={"width": 1280, "height": 900})
     made, wrong = context.new_page(), list[str]()
     made.set_default_timeout(15_000)

@@ -37,7 +37,7 @@ def test_command_prints_an_address_and_ends_at_ctrl_c(make_run: MakeRun) -> None
 @table("host", ["0.0.0.0", "10.1.2.3", "machine.example", "::"])
 def test_reachable_host_needs_confirmation(make_run: MakeRun, host: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_cli(["view", str(make_run(f"run-{host}").folder), "--host", host]) == 2
-    assert f"{host} is reached by other machines" in capsys.readouterr().err
+    assert f"other machines can reach {host}" in capsys.readouterr().err
 
 
 def test_taken_port_is_an_error(make_run: MakeRun, capsys: pytest.CaptureFixture[str]) -> None:
@@ -49,4 +49,4 @@ def test_taken_port_is_an_error(make_run: MakeRun, capsys: pytest.CaptureFixture
 
 def test_command_refuses_a_folder_without_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_cli(["view", str(tmp_path), "--port", "0"]) == 2
-    assert "is not the folder of a run: it has no run.toml" in capsys.readouterr().err
+    assert "is not a run folder: it has no run.toml" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Curves: columns that grow with the file, whatever parts it grows in, and are made anew where it was cut."""
+"""Curves: the columns do not depend on where the reads of a growing file end, and are rebuilt if it shrinks."""
 
 from itertools import pairwise
 from pathlib import Path

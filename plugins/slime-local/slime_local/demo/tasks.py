@@ -84,8 +84,8 @@ def _chain(draw: random.Random, fewest: int, most: int, largest: int) -> tuple[l
 
 def _story(draw: random.Random, first: int, terms: list[tuple[str, int]]) -> str:
     name, item = draw.choice(NAMES), draw.choice(ITEMS)
-    told = [draw.choice(GAINS if sign == "+" else LOSSES).format(name=name, n=number) for sign, number in terms]
-    return f"{name} has {first} {item}. {' '.join(told)} How many {item} does {name} have now?"
+    sentences = [draw.choice(GAINS if sign == "+" else LOSSES).format(name=name, n=number) for sign, number in terms]
+    return f"{name} has {first} {item}. {' '.join(sentences)} How many {item} does {name} have now?"
 
 
 @dataclass(frozen=True, slots=True)

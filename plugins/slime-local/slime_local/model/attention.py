@@ -277,7 +277,7 @@ def _plan_chunk(branches: Sequence[Branch], batch: Sequence[int], starts: Indice
     total = int(starts[-1])
     q_at, k_at = torch.arange(int(widths.max())), torch.arange(int(depths.max()))
     asks = q_at < widths[:, None]
-    paths = np.zeros((len(batch), len(k_at)), dtype=np.int64)  # a padded key is some node, which nobody sees
+    paths = np.zeros((len(batch), len(k_at)), dtype=np.int64)  # a padded key is any node; the mask hides it
     for row, index in enumerate(batch):
         paths[row, : len(branches[index].path)] = branches[index].path
     k_token = torch.as_tensor(paths)

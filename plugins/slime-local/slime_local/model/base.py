@@ -184,8 +184,8 @@ class LocalModel(ABC):
 def check_log_probs_call(groups: Sequence[GroupTokens], temperature: float, grad: Tensor | None, numel: int) -> None:
     """The argument checks of `LocalModel.log_probs`, shared by the paths."""
     if not groups:
-        raise ValueError("log_probs was called without groups; skip the call when nothing is to be computed")
+        raise ValueError("log_probs was called without groups; skip the call if there are none")
     if not temperature > 0:
-        raise ValueError(f"log_probs needs a temperature over 0, got {temperature}; use 1.0 for greedy samples")
+        raise ValueError(f"log_probs needs a temperature above 0, got {temperature}; use 1.0 for greedy samples")
     if grad is not None:
         check_flat(grad, numel)

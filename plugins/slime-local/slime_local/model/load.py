@@ -115,8 +115,8 @@ class _Report(TypedDict):
 def _check_loaded(hf_dir: Path, hf: PreTrainedModel, report: _Report) -> None:
     for name, found, expected in sorted(report["mismatched_keys"]):
         raise ModelError(
-            f"the weights in {hf_dir} do not fit its config.json: {name} is {list(found)}, and {type(hf).__name__} of "
-            f"that configuration has {list(expected)}; copy config.json and the weights of one model"
+            f"the weights in {hf_dir} do not fit its config.json: {name} has shape {list(found)}, and "
+            f"{type(hf).__name__} expects {list(expected)}; copy config.json and the weights of the same model"
         )
     if missing := sorted(report["missing_keys"]):
         raise ModelError(

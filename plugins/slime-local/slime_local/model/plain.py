@@ -320,7 +320,7 @@ def probe(model: PlainModel) -> None:
     texts = [[(7 * row + 3 * place + 1) % vocab for place in range(length)] for row, length in enumerate(LENGTHS)]
     try:
         first, second = (_logits(model, text) for text in texts)
-    except Exception as error:  # of whatever its code and its configuration do with each other
+    except Exception as error:  # any error of the model's own code
         raise ModelError(
             f"{kind} in {model.source} cannot compute a text of {LENGTHS[0]} tokens: {type(error).__name__}: "
             f"{str(error)[:300]}; expected a model that Hugging Face's own code runs with this config.json"
@@ -328,7 +328,7 @@ def probe(model: PlainModel) -> None:
     changed = [*texts[0][:-1], (texts[0][-1] + 1) % vocab]
     if not _is_near(_logits(model, changed)[:-1], first[:-1], NEAR_BF16 if model.bf16 else SAME):
         raise ModelError(
-            f"{kind} in {model.source} is not causal: what it predicts after a token changes with later ones; expected "
+            f"{kind} in {model.source} is not causal: what it predicts after a token depends on later ones; expected "
             "a decoder, which can generate"
         )
     try:
@@ -339,21 +339,21 @@ def probe(model: PlainModel) -> None:
             decode.select(torch.tensor([1, 0]))
             decode.step(torch.tensor([texts[1 if back == 2 else 0][-back], texts[0 if back == 2 else 1][-back]]))
             found.append(decode.logits[[1, 0]] if back == 2 else decode.logits)
-    except Exception as error:  # of whatever its layers do with a cache
+    except Exception as error:  # any error of the model's own code
         raise ModelError(_cannot_decode(model, f"{type(error).__name__}: {error}")) from error
     for step, logits in enumerate(found):
         expected = torch.stack([first[len(texts[0]) - 3 + step], second[len(texts[1]) - 3 + step]])
         if not _is_near(logits, expected, NEAR_BF16 if model.bf16 else NEAR):
-            raise ModelError(_cannot_decode(model, "it gives other logits in padded rows with a cache than alone"))
+            raise ModelError(_cannot_decode(model, "its logits change with a cache and padding"))
 
 
 def _cannot_decode(model: PlainModel, problem: str) -> str:
     kinds = sorted(set(getattr(model.hf.config, "layer_types", None) or ()))
     layers = f" (layers: {', '.join(kinds)})" if kinds else ""
     return (
-        f"{type(model.hf).__name__} in {model.source} cannot be decoded by the local engine{layers}: {problem}. Layers "
-        "that keep a state of their own, as linear attention does, are not served here; choose a model with attention "
-        "in all layers"
+        f"{type(model.hf).__name__} in {model.source} cannot be decoded by the local engine{layers}: {problem}. The "
+        "engine does not support layers with a recurrent state, such as linear attention; choose a model with "
+        "attention in all layers"
     )
 
 

@@ -24,9 +24,9 @@ class GroupTokens:
 
     def __post_init__(self) -> None:
         if len(self.prompt) == 0:
-            raise ValueError("a group was made with an empty prompt; give it at least one token")
+            raise ValueError("a group has an empty prompt; give it at least one token")
         if len(self.responses) == 0:
-            raise ValueError("a group was made without responses; give it at least one")
+            raise ValueError("a group has no responses; give it at least one")
         for index, response in enumerate(self.responses):
             if len(response) == 0:
                 raise ValueError(f"response {index} of a group has no tokens; leave it out of the group")

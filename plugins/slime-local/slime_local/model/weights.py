@@ -43,7 +43,7 @@ def joined_view(flat: Tensor, slots: Sequence[Slot]) -> Tensor:
     end = slots[0].offset
     for slot in slots:
         if slot.offset != end:
-            raise ValueError(f"{slot.name} starts at {slot.offset}, expected {end}: only neighbours share a view")
+            raise ValueError(f"{slot.name} starts at {slot.offset}, expected {end}: only adjacent slots share a view")
         end += slot.numel
     rows = sum(slot.shape[0] for slot in slots)
     return flat.narrow(0, slots[0].offset, end - slots[0].offset).view(rows, *slots[0].shape[1:])
@@ -140,7 +140,7 @@ def decoder_order(names: Mapping[str, object], layers: int) -> list[str]:
     wanted += [_NORM, _HEAD]
     strangers = sorted(set(names) - set(wanted))
     if strangers:
-        raise ValueError(f"a Llama-like decoder of {layers} layers has no place for {', '.join(strangers[:5])}")
+        raise ValueError(f"a Llama-like decoder of {layers} layers has no weights named {', '.join(strangers[:5])}")
     return [name for name in wanted if name in names]
 
 

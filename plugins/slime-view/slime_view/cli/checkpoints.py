@@ -83,13 +83,13 @@ def _problem(path: Path, contents: bool) -> str:
 
 @click.command(short_help="List, verify and prune a run's checkpoints.")
 @click.argument("run", type=click.Path(path_type=Path))
-@click.option("--verify", is_flag=True, help="Compare the contents of every file, not its size alone.")
+@click.option("--verify", is_flag=True, help="Compare the contents of every file, not only its size.")
 @click.option(
     "--prune",
     "keep",
     type=click.IntRange(min=1),
     metavar="KEEP",
-    help="Remove what is older than the newest KEEP that are whole.",
+    help="Remove checkpoints older than the newest KEEP intact ones.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def checkpoints(run: Path, verify: bool, keep: int | None, as_json: bool) -> int:

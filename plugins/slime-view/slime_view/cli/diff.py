@@ -16,8 +16,8 @@ VALUE = 60
 @click.command(short_help="Compare two runs: settings, metrics, prompts.")
 @click.argument("first", type=click.Path(path_type=Path))
 @click.argument("second", type=click.Path(path_type=Path))
-@click.option("--prompts", default=5, show_default=True, type=click.IntRange(min=0), help="Prompts that are listed.")
-@click.option("--all", "everything", is_flag=True, help="Timings and metrics that are the same, too.")
+@click.option("--prompts", default=5, show_default=True, type=click.IntRange(min=0), help="Number of prompts to list.")
+@click.option("--all", "everything", is_flag=True, help="Also show timings and equal metrics.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON: all metrics, all prompts.")
 def diff(first: Path, second: Path, prompts: int, everything: bool, as_json: bool) -> None:
     """Compare the run folder FIRST with SECOND.
@@ -64,7 +64,7 @@ def _metrics(found: Comparison, everything: bool) -> Iterator[str]:
 def _prompts(found: Comparison, most: int) -> Iterator[str]:
     differing = [each for each in found.prompts if each.gain]
     if not found.prompts:
-        yield _title("prompts", "no prompt of these rollouts is in both")
+        yield _title("prompts", "the runs have no prompt of these rollouts in common")
         return
     yield _title("prompts", f"{len(found.prompts)} in both, {len(differing)} with another mean reward")
     for each in differing[:most]:
@@ -74,7 +74,7 @@ def _prompts(found: Comparison, most: int) -> Iterator[str]:
 
 def _weights(same: Mapping[int, bool]) -> str:
     if not same:
-        return "no model of the same rollout is in both"
+        return "the runs have no checkpoint of the same rollout"
     differing = next((number for number, is_same in same.items() if not is_same), None)
     if differing is None:
         return f"the same in {_checkpoints(list(same))}"

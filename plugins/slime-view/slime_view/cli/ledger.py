@@ -15,10 +15,10 @@ MOST_PROBLEMS = 20
 _STATES = [state.value for state in GroupState]
 
 
-@click.command(short_help="Show what became of a run's groups.")
+@click.command(short_help="Show the states of a run's groups.")
 @click.argument("run", type=click.Path(path_type=Path))
-@click.option("--state", type=click.Choice(_STATES), help="List the groups that are in this state.")
-@click.option("--group", "group_id", metavar="ID", help="Every move of one group, source:eEPOCH:rROW:dDRAW.")
+@click.option("--state", type=click.Choice(_STATES), help="List the groups in this state.")
+@click.option("--group", "group_id", metavar="ID", help="Show every move of one group, source:eEPOCH:rROW:dDRAW.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def ledger(run: Path, state: str | None, group_id: str | None, as_json: bool) -> int:
     """Show the outcome of the groups of the run in RUN; the exit code is 1 if the accounts do not balance.
@@ -32,7 +32,7 @@ def ledger(run: Path, state: str | None, group_id: str | None, as_json: bool) ->
     and waits for another use is buffered.
     """  # noqa: D301  # \b keeps click from filling the lines below it
     if state and group_id:
-        raise ConfigError("--state lists groups and --group shows one: give either")
+        raise ConfigError("--state and --group exclude each other: give one")
     view = LedgerView.of(run)
     if group_id:
         return _show_history(view, group_id, as_json)

@@ -22,10 +22,10 @@ _MARKERS = re.compile(r"<\|[^|<>]*\|>\s*(?:system|user|assistant)?\s*")
 @click.command(short_help="Show what a run generated.")
 @click.argument("run", type=click.Path(path_type=Path))
 @click.option("--rollout", type=click.IntRange(min=0), help="Number of the rollout.  [default: the newest]")
-@click.option("--eval", "evaluation", type=click.IntRange(min=0), help="Evaluation after so many rollouts, instead.")
+@click.option("--eval", "evaluation", type=click.IntRange(min=0), help="Evaluation after this many rollouts instead.")
 @click.option("--all", "everything", is_flag=True, help="All rollouts, oldest first.")
-@click.option("--limit", type=click.IntRange(min=1), help="Only the first samples.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, one sample a line.")
+@click.option("--limit", type=click.IntRange(min=1), help="Maximum number of samples.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, one sample per line.")
 def samples(
     run: Path, rollout: int | None, evaluation: int | None, everything: bool, limit: int | None, as_json: bool
 ) -> None:
@@ -48,14 +48,15 @@ def _chosen(run: Path, kind: Kind, number: int | None) -> list[Path]:
     paths = list_shards(run / "samples", kind)
     if not paths:
         raise RunFolderError(
-            f"{run / 'samples'} holds no {kind.value} yet: one is written when it ends. RUN is the folder of --save."
+            f"{run / 'samples'} holds no {kind.value} yet: its file is written when it ends. "
+            "RUN is the folder named by --save."
         )
     if number is None:
         return paths
     found = [path for path in paths if path.name == f"{kind.value}_{number:06d}.parquet"]
     if not found:
         there = f"{kind.value} {Shard(paths[0]).rollout_id} to {Shard(paths[-1]).rollout_id}"
-        raise RunFolderError(f"{run / 'samples'} holds no {kind.value} {number}; there is {there}")
+        raise RunFolderError(f"{run / 'samples'} holds no {kind.value} {number}; it holds {there}")
     return found
 
 
@@ -90,9 +91,9 @@ def _reward(row: SampleRow) -> str:
 
 def _ending(row: SampleRow) -> str:
     status = f"{row.status} ({row.failure_reason})" if row.failure_reason else row.status
-    said = [] if row.status == "completed" else [status]
-    said += ["not trained on"] if row.remove_sample else []
-    return click.style(f"{one_line(', '.join(said))}  ", fg="yellow") if said else ""
+    notes = [] if row.status == "completed" else [status]
+    notes += ["not trained on"] if row.remove_sample else []
+    return click.style(f"{one_line(', '.join(notes))}  ", fg="yellow") if notes else ""
 
 
 def _response(row: SampleRow) -> str:

@@ -12,16 +12,16 @@ from slime_core.telemetry import run_folder_errors
 from slime_view.trace import Trace
 
 
-@click.command(short_help="Write what a run did when, for Perfetto.")
+@click.command(short_help="Write a trace of a run's time for Perfetto.")
 @click.argument("run", type=click.Path(path_type=Path))
 @click.option(
     "--out",
     "-o",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Where the trace goes.  [default: RUN/report/trace.json]",
+    help="File to write.  [default: RUN/report/trace.json]",
 )
 @click.option("--first", type=click.IntRange(min=0), default=0, show_default=True, help="The first rollout.")
-@click.option("--last", type=click.IntRange(min=0), help="The last rollout.  [default: that of the run]")
+@click.option("--last", type=click.IntRange(min=0), help="The last rollout.  [default: the run's last]")
 def trace(run: Path, out: Path | None, first: int, last: int | None) -> None:
     """Write the timeline of the run in RUN as a trace, to open in ui.perfetto.dev.
 

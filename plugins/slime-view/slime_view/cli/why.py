@@ -19,11 +19,11 @@ from slime_view.transcripts import prompt_text
 
 TEXT = 400
 """Maximum characters of a shown text."""
-NO_SAMPLES = "its samples are not kept yet, or their file was deleted"
+NO_SAMPLES = "its samples are not written yet, or their file was deleted"
 STEP_METRICS = ("train/loss", "train/grad_norm")
 
 
-@click.command(short_help="Tell a sample's life: drawn, generated, scored, trained.")
+@click.command(short_help="Show a sample's history: drawn, generated, scored, trained.")
 @click.argument("run", type=click.Path(path_type=Path))
 @click.argument("sample")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, with the whole record of each sample.")
@@ -81,7 +81,7 @@ def _sample_lines(life: Life, member: Entry, *, whole: bool) -> Iterator[tuple[s
     if sample.failure_reason:
         yield "", f"failed: {sample.failure_reason}"
     if member.left_out:
-        yield "", "left out: its group went on without it"
+        yield "", "left out: its group continued without it"
     if not whole:
         return
     for began, waits in _times(life, sample):
@@ -96,8 +96,8 @@ def _sample_lines(life: Life, member: Entry, *, whole: bool) -> Iterator[tuple[s
 def _generated(life: Life, sample: Sample) -> str:
     by = sample.generate_function_path or life.choices.get("generator", "")
     versions = ", ".join(dict.fromkeys(sample.weight_versions)) or "none"
-    said = f"{sample.response_length} tokens, {sample.status.value}, by {_who(life, 'generator', by)}"
-    return f"{said}, weights {versions}, seed {life.seed_of(sample)}, reward {_reward(sample)}"
+    generated = f"{sample.response_length} tokens, {sample.status.value}, by {_who(life, 'generator', by)}"
+    return f"{generated}, weights {versions}, seed {life.seed_of(sample)}, reward {_reward(sample)}"
 
 
 def _scored(life: Life, sample: Sample) -> str:
@@ -106,41 +106,41 @@ def _scored(life: Life, sample: Sample) -> str:
     else:
         by = [_who(life, role, name) for role in ("reward", "group_reward") for name in _names(life.choices.get(role))]
     parts = sample.reward if isinstance(sample.reward, Mapping) else {}
-    said = "".join(f", {name} {value:.4g}" for name, value in parts.items() if name != SCORE)
-    return f"{_reward(sample)} by {', '.join(by) or 'nobody'}{said}"
+    parts_text = "".join(f", {name} {value:.4g}" for name, value in parts.items() if name != SCORE)
+    return f"{_reward(sample)} by {', '.join(by) or 'no reward'}{parts_text}"
 
 
 def _mask(sample: Sample) -> str:
     if sample.remove_sample:
-        return "none of it is trained on: it is in the metrics and the normalisation alone"
-    told = f"{sample.effective_response_length} of {sample.response_length} tokens are trained on"
+        return "none of it is trained on: it counts only in metrics and normalisation"
+    text = f"{sample.effective_response_length} of {sample.response_length} tokens are trained on"
     pairs = zip(sample.rollout_log_probs or (), sample.loss_mask or (), strict=False)
     if trained := [each for each, mask in pairs if mask]:
-        told += f", log-prob {fmean(trained):.4g} on average and {min(trained):.4g} at least"
-    return told
+        text += f", log-prob {fmean(trained):.4g} on average and {min(trained):.4g} at least"
+    return text
 
 
 def _rewards(members: Sequence[Entry]) -> str:
     rewards = [score for each in members if (score := _score(each.sample)) is not None]
-    told = f"rewards {' '.join(f'{score:g}' for score in rewards)}"
+    text = f"rewards {' '.join(f'{score:g}' for score in rewards)}"
     if not rewards:
-        return "nothing of it was scored"
+        return "none of its samples was scored"
     spread = pstdev(rewards)
-    told += f": mean {fmean(rewards):.4g}, standard deviation {spread:.4g}"
-    return told if not math.isclose(spread, 0.0) else f"{told}; estimators that compare a group learn nothing of it"
+    text += f": mean {fmean(rewards):.4g}, standard deviation {spread:.4g}"
+    return text if not math.isclose(spread, 0.0) else f"{text}; estimators that compare its samples learn nothing"
 
 
 def _moved(move: Move, drop_reason: str | None) -> str:
-    told = f"in rollout {move.rollout_id}"
+    text = f"in rollout {move.rollout_id}"
     if move.state is GroupState.DROPPED:
-        return f"{told}: {move.reason or drop_reason or 'no reason was given'}"
+        return f"{text}: {move.reason or drop_reason or 'no reason given'}"
     if move.state is not GroupState.TRAINED:
-        return told
-    told += f", use {move.use}, weight {move.weight:g}"
+        return text
+    text += f", use {move.use}, weight {move.weight:g}"
     if move.row is None:
-        return f"{told}; its metrics are not written yet"
+        return f"{text}; its metrics are not written yet"
     metrics = (f"{name} {move.row.metrics[name]:.4g}" for name in STEP_METRICS if name in move.row.metrics)
-    return ", ".join([told, f"step {move.row.step}", *metrics, f"reported {_when(move.row.time)}"])
+    return ", ".join([text, f"step {move.row.step}", *metrics, f"reported {_when(move.row.time)}"])
 
 
 def _times(life: Life, sample: Sample) -> Iterator[tuple[float, list[tuple[str, float]]]]:

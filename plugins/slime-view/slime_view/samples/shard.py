@@ -240,9 +240,9 @@ def _understood(path: Path) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError:
-        raise RunFolderError(f"{path} is not there any more: deleted, or the run was resumed before it") from None
+        raise RunFolderError(f"{path} no longer exists: it was deleted, or the run was resumed before it") from None
     except (ArrowException, OSError, ValueError, LookupError, TypeError, OverflowError, RecursionError) as error:
-        raise RunFolderError(f"{path} is not a file of samples: {error}") from None
+        raise RunFolderError(f"{path} is not a samples file: {error}") from None
 
 
 @contextmanager

@@ -14,7 +14,7 @@ export async function comparePage(main, query, { go, runs }) {
   const same = found.same_until === null ? "The metrics of all rollouts that both have are the same." : `Metrics first differ in rollout ${found.same_until}.`;
   const prompts = found.prompts.map((each) => [h("a", { href: address("/group", { run: second, group: each.group }) }, each.group), each.rollout_id,
     ...each.rewards.map((value) => number(value)), number(each.rewards[1] - each.rewards[0])]);
-  const told = [
+  const sections = [
     ["Settings that differ", ["key", first, second], pairs(found.settings)],
     ["Plugins that differ", ["plugin", first, second], pairs(found.plugins)],
     ["Metrics that differ, means of the last rollouts that both have", ["metric", first, second, "more"],
@@ -22,6 +22,6 @@ export async function comparePage(main, query, { go, runs }) {
     [`Mean reward of the same prompts, those that differ most first (${found.prompts.length} of ${found.of_prompts})`, ["group", "rollout", first, second, "more"], prompts],
   ];
   put(main, h("p", {}, `${found.rollouts[0]} and ${found.rollouts[1]} rollouts. ${same}`),
-    told.filter(([, , rows]) => rows.length).map(([caption, heads, rows]) => table(caption, heads, rows)));
+    sections.filter(([, , rows]) => rows.length).map(([caption, heads, rows]) => table(caption, heads, rows)));
   return {};
 }

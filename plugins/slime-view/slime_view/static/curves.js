@@ -103,8 +103,8 @@ class Chart {
   tell(at) {
     const under = at === null || at === undefined || !this.plot ? null : this.plot.data;
     const values = under ? this.runs.map((_, run) => [under[0][at], under[run + 1][at]]) : this.lasts;
-    const told = values.flatMap(([x, y], run) => (y === null || y === undefined ? [] : [[x, this.runs.length > 1 ? `${this.runs[run]} ${number(y)}` : number(y)]]));
-    this.last.textContent = told.length ? `${told.map(([, text]) => text).join(", ")} at ${told.at(-1)[0]}` : "";
+    const latest = values.flatMap(([x, y], run) => (y === null || y === undefined ? [] : [[x, this.runs.length > 1 ? `${this.runs[run]} ${number(y)}` : number(y)]]));
+    this.last.textContent = latest.length ? `${latest.map(([, text]) => text).join(", ")} at ${latest.at(-1)[0]}` : "";
   }
   mark(plot) {
     const { ctx, bbox } = plot;
@@ -153,9 +153,9 @@ export async function curvesPage(main, query, { runs, replace }) {
   const refresh = () => (underway = underway.then(update));
   async function update() {
     const all = [...new Set([...states.values()].flatMap((state) => state.metrics))].sort().filter((name) => name !== "rollout/step");
-    const told = names.filter((run) => !hidden.has(run)).flatMap((run) => states.get(run).alarms.map(({ text }) => (names.length > 1 ? `${run}: ${text}` : text)));
-    alarms.replaceChildren(...told.map((text) => h("li", {}, text)));
-    alarms.hidden = !told.length;
+    const messages = names.filter((run) => !hidden.has(run)).flatMap((run) => states.get(run).alarms.map(({ text }) => (names.length > 1 ? `${run}: ${text}` : text)));
+    alarms.replaceChildren(...messages.map((text) => h("li", {}, text)));
+    alarms.hidden = !messages.length;
     const shown = [];
     for (const name of all) {
       const { panel, grid } = panels.get(panelOf(name));

@@ -6,7 +6,7 @@ function facts(sample) {
   const { record } = sample;
   const reward = record.reward !== null && typeof record.reward === "object"
     ? Object.entries(record.reward).map(([name, value]) => `${name} ${number(value)}`).join(", ") : number(record.reward);
-  const told = {
+  const details = {
     reward, status: record.status, "failed because": record.failure_reason, "dropped because": sample.drop_reason,
     "left out": sample.left_out ? "it failed, and its group went on without it" : null,
     "removed": record.remove_sample ? "in the metrics alone; trained on with a mask of zeros" : null,
@@ -15,7 +15,7 @@ function facts(sample) {
     "weight versions": record.weight_versions.join(", "), "data set": sample.source,
     "trained in rollout": sample.trained_in,
   };
-  const kept = Object.entries(told).filter(([, value]) => value !== null && value !== undefined && value !== "");
+  const kept = Object.entries(details).filter(([, value]) => value !== null && value !== undefined && value !== "");
   return h("dl", {}, kept.flatMap(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]));
 }
 
@@ -32,16 +32,16 @@ function moves(life) {
 
 /** A link that whoever has the token can open. */
 function share() {
-  const said = h("span", { role: "status" });
+  const status = h("span", { role: "status" });
   const copy = async () => {
     try {
       await navigator.clipboard.writeText(location.href);
-      said.textContent = " copied; who opens it is asked for the token";
+      status.textContent = " copied; the link asks for the token";
     } catch {
-      said.textContent = ` ${location.href}`;
+      status.textContent = ` ${location.href}`;
     }
   };
-  return h("p", {}, h("button", { type: "button", onclick: copy }, "Copy link"), said);
+  return h("p", {}, h("button", { type: "button", onclick: copy }, "Copy link"), status);
 }
 
 export async function samplePage(main, query, { replace, runs }) {

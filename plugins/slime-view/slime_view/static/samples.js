@@ -40,8 +40,8 @@ function cells(run, row) {
 function around(query, found) {
   const at = (more) => address("/samples", { ...query, ...more });
   if (query.text) {
-    const told = `${found.rows.length} found in ${found.searched} samples that were searched`;
-    return h("p", { class: "pages" }, told, found.after ? h("a", { href: at({ after: found.after }), rel: "next" }, " go on searching") : ", to the end");
+    const summary = `${found.rows.length} found in ${found.searched} samples that were searched`;
+    return h("p", { class: "pages" }, summary, found.after ? h("a", { href: at({ after: found.after }), rel: "next" }, " continue the search") : ", to the end");
   }
   const last = found.offset + found.rows.length;
   return h("p", { class: "pages" }, found.count ? `${found.offset + 1} to ${last} of ${found.count}` : "no sample is like that", " ",

@@ -36,7 +36,7 @@ export function tokensView(tokens, kind, choose) {
   let place = 0;
   for (const [piece, count] of tokens.pieces) {
     const values = colours.slice(place, place + count);
-    text.append(h("span", { class: `token ${values.find((each) => each) ?? ""}`, title: told(tokens, place, count) }, piece));
+    text.append(h("span", { class: `token ${values.find((each) => each) ?? ""}`, title: describe(tokens, place, count) }, piece));
     places.push([place, count]);
     place += count;
   }
@@ -47,7 +47,7 @@ export function tokensView(tokens, kind, choose) {
     at = next;
     text.children[at].classList.add("picked");
     text.children[at].scrollIntoView({ block: "nearest" });
-    detail.textContent = told(tokens, ...places[at]);
+    detail.textContent = describe(tokens, ...places[at]);
   };
   text.addEventListener("click", (event) => event.target.classList.contains("token") && pick([...text.children].indexOf(event.target)));
   text.addEventListener("keydown", (event) => {
@@ -60,7 +60,7 @@ export function tokensView(tokens, kind, choose) {
   return [h("p", {}, h("label", {}, "Colour by ", select), " ", legend), text, detail];
 }
 
-function told(tokens, place, count) {
+function describe(tokens, place, count) {
   const lines = [];
   for (let at = place; at < place + count; at++) {
     const known = Object.keys(KINDS).filter((kind) => tokens[kind]);

@@ -50,15 +50,15 @@ async function show(moves = false) {
 async function look() {
   try {
     runs = await get("runs");
-    const told = runs.flatMap((run) => (run.problem ? [`${run.name}: ${run.problem}`] : []));
-    say(told.join("\n"));
+    const problems = runs.flatMap((run) => (run.problem ? [`${run.name}: ${run.problem}`] : []));
+    say(problems.join("\n"));
     document.getElementById("runs").replaceChildren(...runs.map((run) =>
       h("span", { class: "run", title: run.folder }, `${run.name}: `,
         run.rollout === null ? "no metrics yet" : `rollout ${run.rollout}`, `, ${run.samples} samples`,
         run.waiting ? `, ${run.waiting} files to read` : "")));
     await page?.look?.(runs);
   } catch (error) {
-    say(error instanceof TypeError ? "slime view does not answer any more: start it again, and load this page anew" : error.message);
+    say(error instanceof TypeError ? "slime view does not answer: start it again, and reload this page" : error.message);
   }
   if (!isFile) setTimeout(look, LOOK_MS);
 }
