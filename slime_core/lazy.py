@@ -52,7 +52,7 @@ def exports(package: str) -> tuple[Callable[[str], object], list[str]]:
 
 
 def from_package(group: str, name: str, dist: str) -> object:
-    """Load the object that another package registers under an entry point of ours.
+    """Load the object that another package registers under an entry point of slime-core.
 
     Args:
         group: group of the entry point.

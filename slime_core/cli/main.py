@@ -217,7 +217,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit."""
     gc.disable()  # until the command is imported: looking for cycles among modules takes a tenth of a short command
     protect_output()
-    redact_output()  # also of what Python itself says about an error of ours
+    redact_output()  # also in tracebacks that Python prints
     code = run_cli(sys.argv[1:] if arguments is None else arguments)
     threading.Thread(target=_end, args=(code,), name="exit", daemon=True).start()
     sys.exit(code)

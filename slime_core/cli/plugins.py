@@ -31,7 +31,7 @@ def plugin_options(command: CommandT) -> CommandT:
         multiple=True,
         expose_value=False,
         callback=_keep(_REQUIRED),
-        help="Require this plugin and put it first; or load a module of yours, ./my_plugin.py. Repeatable.",
+        help="Require this plugin and put it first; or load a local module, such as ./my_plugin.py. Repeatable.",
     )
     left_out = click.option(
         "--no-plugin",

@@ -79,7 +79,7 @@ def check_models(config: RunConfig, trainer: Chosen[TrainerSpec]) -> None:
         is_refreshed = key == "ref_load" and config.reference.ref_update_interval is not None
         for name in _SHAPE if is_refreshed else ("vocab_size",):
             if ours.get(name) != model.get(name):
-                differing = f"its {name} is {model.get(name)}, and that of hf_checkpoint = {policy} is {ours.get(name)}"
+                differing = f"its {name} is {model.get(name)}, and hf_checkpoint = {policy} has {ours.get(name)}"
                 raise ModelError(f"{key} = {directory}: {differing}; give a model of the same {name}")
         if config.debug.debug_rollout_only:
             continue
@@ -171,7 +171,7 @@ def engine_advice(extra: Extra, catalog: Catalog, key: str) -> str:
     """Advice to choose, with `key`, an engine that returns an extra."""
     names = sorted(name for name, each in catalog.choices(EngineSpec).items() if extra in each.spec.gives)
     if not names:
-        return "no installed engine does; install one, `slime plugins list --role engine` shows those that are"
+        return "no installed engine does; install one; `slime plugins list --role engine` lists the installed ones"
     return f"choose one that does ({', '.join(names)}), {key} = {names[0]!r}"
 
 

@@ -219,7 +219,7 @@ def _memory(config: RunConfig, roles: ChosenRoles, catalog: Catalog) -> Iterator
     for key, offloads, spec in halves:
         if offloads and not spec.releases:
             instead = f"set {key} = false, or choose another {spec.role}"
-            yield f"{given_key}: {spec.role} {spec.name!r} cannot give up memory; {instead}"
+            yield f"{given_key}: {spec.role} {spec.name!r} cannot release memory; {instead}"
 
 
 def _interval(config: RunConfig, roles: ChosenRoles, catalog: Catalog) -> Iterator[str]:

@@ -89,7 +89,7 @@ class DataArgs(Family):
     apply_chat_template: bool = Field(False, description="Render prompts through the model's chat template.")
     apply_chat_template_kwargs: dict[str, JsonValue] = Field({}, description="Extra chat template arguments (JSON).")
     final_assistant_message: LastMessage = Field("refuse", description="What is done with a final assistant message.")
-    rollout_shuffle: bool = Field(False, description="Give each epoch an order of its own, derived from the seed.")
+    rollout_shuffle: bool = Field(False, description="Shuffle each epoch in another order, derived from the seed.")
     rollout_max_prompt_len: Positive | None = Field(None, description="Leave out prompts of more tokens.")
     max_bad_row_rate: Share = Field(0.0, description="Share of rows that may be bad, and are left out.")
     accept_changed_data: bool = Field(False, exclude=True, description="Continue although prompt files changed.")
@@ -127,7 +127,9 @@ class RolloutArgs(Family):
     rollout_min_p: MinP = Field(0.0, description="Least probability kept, as a share of the likeliest; 0 is off.")
     accept_biased_sampling: bool = Field(False, description="Train on samples that top_p, top_k or min_p cut.")
     rollout_stop: Texts = Field([], description="Texts that end a response; their tokens stay in it.")
-    rollout_stop_token_ids: list[TokenId] = Field([], description="Ids that end a response, besides the model's own.")
+    rollout_stop_token_ids: list[TokenId] = Field(
+        [], description="Ids that end a response, in addition to the model's."
+    )
     rollout_skip_special_tokens: bool = Field(True, description="Leave special tokens out of a response's text.")
     max_concurrency: Positive = Field(4096, description="Samples in flight at once.")
     sample_timeout_s: Seconds = Field(600.0, description="Time limit of a sample's rollout.")
@@ -313,7 +315,7 @@ class ServedModelArgs(Family):
 class ServedArgs(Family):
     """Served models."""
 
-    served_models: dict[str, ServedModelArgs] = Field({}, description="Models served beside the policy.")
+    served_models: dict[str, ServedModelArgs] = Field({}, description="Models served in addition to the policy.")
 
     @field_validator("served_models")
     @classmethod

@@ -85,7 +85,7 @@ class ChatTemplate:
 
     @cached_property
     def arguments(self) -> frozenset[str]:
-        """Names that the templates read, except for those of a row; ModelError if a template is not valid Jinja."""
+        """Names that the templates read, without a row's fields; ModelError if a template is not valid Jinja."""
         with self._lock:
             self._running()
             return frozenset(self._reads) - _ROWS

@@ -63,13 +63,13 @@ class Renderer:
     def _continued(self, messages: Sequence[Message], tools: Json = None) -> str:
         *before, last = messages
         if not isinstance(last["content"], str) or not last["content"] or "tool_calls" in last:
-            raise DataError("a final assistant message that is to be continued must be a text without tool calls")
+            raise DataError("a final assistant message can be continued only if it is a text without tool calls")
         if "<think>" in last["content"] and "</think>" not in last["content"]:  # to templates it is a finished answer
             return join_answer(self.text(before, tools, open_turn=True), last["content"])
         marked = {**last, "content": last["content"] + MARK}
         text, mark, _ = self.text([*before, marked], tools, open_turn=False).rpartition(MARK)
         if not mark:
-            raise DataError("the chat template leaves out the final assistant message, which is to be continued")
+            raise DataError("the chat template leaves out the final assistant message, so it cannot be continued")
         return text
 
     @cached_property

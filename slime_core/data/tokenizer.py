@@ -266,8 +266,8 @@ def _no_tokenizer(directory: Path) -> str:
     if not directory.is_dir():
         return f"there is no model directory {directory}: give --hf-checkpoint a directory in HF format"
     return (
-        f"{directory} has no tokenizer.json: copy that of the model it was made from. Of a slow tokenizer, the "
-        "AutoTokenizer of transformers writes one: from_pretrained(DIRECTORY).save_pretrained(DIRECTORY)"
+        f"{directory} has no tokenizer.json: copy the file from its base model. For a slow tokenizer, "
+        "AutoTokenizer of transformers writes it: from_pretrained(DIRECTORY).save_pretrained(DIRECTORY)"
     )
 
 

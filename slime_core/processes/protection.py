@@ -92,7 +92,7 @@ class RewardWorker:
     """A process with a plugin's reward, and its latest output."""
 
     def __init__(self, server: Server, title: str, memory_mb: int, arguments: Mapping[str, object]) -> None:
-        """Fork the process; `arguments` are those of `RewardHost`. OSError if the system cannot start another one."""
+        """Fork the process; `arguments` go to `RewardHost`. OSError if the system cannot start another one."""
         self._spec = WorkerGroupSpec(title, 1, REWARD_HOST, arguments)
         self._output, self._busy = Output(LONGEST_TAIL), False
         with self._output.opened() as output:

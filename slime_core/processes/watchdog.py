@@ -133,7 +133,7 @@ class _Suspect:
     @property
     def advice(self) -> str:
         if self.calls.role in ISOLATED:
-            return "`await` for what takes time, or a plain `def`, which runs in a process of its own"
+            return "`await` for what takes time, or a plain `def`, which runs in a separate process"
         return "`await` for what takes time, and `await asyncio.to_thread(...)` for what computes"
 
 

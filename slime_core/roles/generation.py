@@ -67,7 +67,7 @@ class SamplingParams:
     Logits change in this order. First, `frequency_penalty` times a token's count in the response is subtracted, and
     `presence_penalty` if it occurred. For tokens that occurred, `repetition_penalty` then divides positive logits and
     multiplies negative ones. Then `logit_bias` is added, and the result is divided by `temperature`. The draw keeps
-    tokens that `top_k`, `top_p` and `min_p` all keep. Returned log-probs, like a trainer's, are of the original logits
+    tokens that `top_k`, `top_p` and `min_p` all keep. Returned log-probs, like a trainer's, use the original logits
     divided by `temperature`.
 
     Raises:

@@ -306,7 +306,7 @@ class TrainerRank(Protocol):
 class PreparesRollout(Protocol):
     """Optional: a trainer rank that processes a whole rollout before its first step, as slime's semantics require.
 
-    It computes here whatever depends on the weights before the rollout: the policy's log-probs (the denominators of
+    It computes all that depends on the weights before the rollout: the policy's log-probs (the denominators of
     later steps' ratios), log-probs of reference and teacher, and values; also advantages, whitened over the rollout.
     """
 

@@ -256,8 +256,8 @@ def check_lines(path: Path, position: LedgerPosition) -> "hashlib._Hash":
     digest = digest_of(path, position.offset)
     if digest.hexdigest() != position.sha256:
         raise CheckpointError(
-            f"the ledger {path} was changed: its first {position.offset} bytes are not those that the checkpoint was "
-            "made of. Restore the file, or start a new run with another --save; `slime ledger` says more"
+            f"the ledger {path} was changed: its first {position.offset} bytes do not match the "
+            "checkpoint. Restore the file, or start a new run with another --save; `slime ledger` says more"
         )
     return digest
 

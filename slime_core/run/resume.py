@@ -140,7 +140,7 @@ def check_changes(checkpoint: Checkpoint, plan: Plan, train_steps: int) -> Seque
     steps_before = train_steps if state.train_steps is None else state.train_steps
     plugins = changed_plugins(state.plugins, plan)
     settings = [*changed_settings(state.config, now), *derived_changes(state.config, now, steps_before, train_steps)]
-    back = f"Put them back (`slime resume {run.save}` takes those of run.toml, unless you edited it)"
+    back = f"Put them back (`slime resume {run.save}` reads them from run.toml, unless you edited it)"
     if problems := [
         f"checkpoint {checkpoint.path} was made with other {what}:\n  " + "\n  ".join(changed) + "\n"
         f"{mend}, pass --accept-changed-{what} to go on with these, or start a new run with another --save."

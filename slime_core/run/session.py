@@ -104,7 +104,7 @@ class Memory:
         }
 
     async def go_to(self, phase: Phase) -> None:
-        """Release memory that the phase does not need before reacquiring any: both sides never hold all of theirs."""
+        """Release unneeded memory before reacquiring any: both sides never hold all their memory."""
         changes = list(zip(self._sides, self._released, self._released_in[phase], strict=True))
         for side, before, now in changes:
             if side and (more := now - before):

@@ -126,7 +126,7 @@ def test_a_prompt_that_ends_with_an_answer_is_refused_unless_a_key_says_what_bec
         assert read(tokenizer, templates.CHATML, [ASKED, *more], final_assistant_message="cut")[0] == asked
     assert "nothing is left" in read(tokenizer, templates.CHATML, [begun], final_assistant_message="cut")[0]
     why, _ = read(tokenizer, templates.QWEN3, [ASKED, CALLING], final_assistant_message="continue")
-    assert "must be a text without tool calls" in why
+    assert "only if it is a text without tool calls" in why
 
 
 @table("final", ["refuse", "continue"])

@@ -87,7 +87,7 @@ SPOILT: list[tuple[str, bytes | dict[str, object] | None, str]] = [
     ("tokenizer.json", b"{", r"cannot read .*tokenizer\.json"),
     ("tokenizer_config.json", b"{", r"cannot read .*tokenizer_config\.json"),
     ("generation_config.json", b"{", r"cannot read .*generation_config\.json"),
-    ("tokenizer.json", None, r"has no tokenizer\.json: copy that of the model"),
+    ("tokenizer.json", None, r"has no tokenizer\.json: copy the file"),
     ("", None, "there is no model directory"),
 ]
 
