@@ -62,8 +62,8 @@ def test_what_is_odd_is_said(slime: Slime, tmp_path: Path, write_samples: Callab
 @table(
     "arguments, message",
     [
-        (["--rollout", 7], "holds no rollout 7; there is rollout 0 to 2"),
-        (["--eval", 0], "holds no eval 0; there is eval 3 to 3"),
+        (["--rollout", 7], "holds no rollout 7; it holds rollout 0 to 2"),
+        (["--eval", 0], "holds no eval 0; it holds eval 3 to 3"),
         (["--rollout", 1, "--all"], "--rollout, --eval and --all exclude each other"),
     ],
 )

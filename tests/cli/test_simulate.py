@@ -15,7 +15,7 @@ def policies(slime: Slime, *options: object) -> dict[str, dict[str, float]]:
 @table(
     "options, message",
     [
-        (["--partial-rollout"], "choose a --rollout-policy"),
+        (["--partial-rollout"], "choose --rollout-policy"),
         (["--partial-rollout", "--rollout-policy", "async"], "new weights wait for the end of a rollout"),
         (["--max-staleness", 2, "--rollout-policy", "sync"], "--rollout-policy continuous"),
         (["--engines", 0], "--engines"),

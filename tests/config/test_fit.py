@@ -272,7 +272,7 @@ def plan_of(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> PlanO
         ({**SHARE, "colocate": True, "rollout_policy": "continuous"}, 'set rollout_policy = "sync"'),
         ({**SHARE, "offload_train": True, "rollout_policy": "async"}, "offload_train = true: with rollout_policy"),
         ({"colocate": True, "engine": {"use": "waiting"}}, "engine 'waiting' cannot release memory; set offload_roll"),
-        ({"offload_train": True, "trainer": {"use": "simple"}}, "trainer 'simple' cannot give up memory"),
+        ({"offload_train": True, "trainer": {"use": "simple"}}, "trainer 'simple' cannot release memory"),
         ({**SHARE, "colocate": True, "debug_rollout_only": True}, "colocate = true has no effect here"),
         ({**SHARE, **SFT, "offload_rollout": True}, "offload_rollout = true has no effect"),
     ],

@@ -23,7 +23,7 @@ from slime_local.sampling import Decode, Sampler, ShapedRow, Shaping, StopTexts
 
 @dataclass(frozen=True, slots=True)
 class Ends:
-    """What ends a response, in addition to its request's stops: nothing by default."""
+    """Stop tokens of the model, in addition to each request's, and the decoding for stop texts."""
 
     eos_token_ids: frozenset[int] = frozenset()
     """The model's stop tokens."""

@@ -65,7 +65,7 @@ class CompanionModels:
     """The reference, the teacher and the critic of one rank."""
 
     def __init__(self, setup: RankSetup, sum_over_ranks: Callable[[torch.Tensor], torch.Tensor]) -> None:
-        """Load what the setup asks for.
+        """Load the models that the setup needs.
 
         Raises:
             ModelError: a model cannot be loaded.

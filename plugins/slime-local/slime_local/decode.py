@@ -99,7 +99,7 @@ class Decoder:
         self._batch.drop(numbers)
 
     def abort(self) -> dict[int, DecodeResult]:
-        """End every request with what it has."""
+        """End every request with its tokens so far."""
         numbers = [*self._waiting, *self._batch.numbers]
         ended = self.so_far(numbers)
         self.drop(numbers)

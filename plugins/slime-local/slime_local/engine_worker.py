@@ -1,7 +1,7 @@
 """The local engine, worker side: one process that decodes with the newest weights.
 
 answers = worker.decode(Turn({0: request, 1: other}))                    # .ended: results of finished requests
-answers = worker.decode(Turn({}, dropped=frozenset({1})))                # go on, without request 1
+answers = worker.decode(Turn({}, dropped=frozenset({1})))                # continue without request 1
 answers = worker.decode(Turn({}, watched=frozenset({0})))                # .so_far: new tokens of request 0
 """
 
@@ -110,7 +110,7 @@ class EngineWorker:
             ended = self._go_on(ended_already=bool(answers), watched=bool(turn.watched))
             return Answers(answers | self._outputs(ended), self._so_far(turn.watched))
         except BaseException:
-            self._decoder.abort()  # the driver gives all of them up
+            self._decoder.abort()  # the driver drops all of them
             self._scores.clear()
             raise
 

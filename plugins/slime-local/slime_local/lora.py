@@ -52,7 +52,7 @@ class LoraParameters:
         Raises:
             ModelError: a name fits no linear layer of the model.
         """
-        assert settings.lora_rank is not None, "the caller looks"
+        assert settings.lora_rank is not None, "checked by the caller"
         self._model, self._weights, self._settings = model, weights, settings
         self._rank, self._scale = settings.lora_rank, settings.lora_alpha / settings.lora_rank
         slots = _targets(model, settings.lora_target_modules)

@@ -74,4 +74,4 @@ class FlatAdamW:
         self._weights.copy_(tensors["weights"])
         self._m.copy_(tensors["m"])
         self._v.copy_(tensors["v"])
-        self.steps = self._counted = int(tensors["steps"])  # where moments are forgotten, the next rollout does so
+        self.steps = self._counted = int(tensors["steps"])  # `begin_rollout` resets the count if needed

@@ -14,7 +14,7 @@ import click
 from slime_core.errors import DataError
 from slime_core.roles import FinishReason, SamplingParams
 
-# `--temperature`, `--stop` and the like, for a command that samples without a run: the settings of `SamplingParams`.
+# Options for `SamplingParams`, such as `--temperature`, for a command that samples without a run.
 
 _OPTIONS = (
     click.option("--max-new-tokens", type=int, default=256, show_default=True, help="Maximum tokens of a response."),
@@ -76,7 +76,7 @@ def parse_sampling(given: Mapping[str, object]) -> SamplingParams:
         raise click.UsageError(str(error)) from None
 
 
-# TextLimit: which prompts and responses the model's longest text cuts short.
+# TextLimit: prompts and responses that exceed the model's positions.
 
 
 class TextLimit:

@@ -20,7 +20,7 @@ class LocalStep:
         self._gradient = torch.zeros(model.numel)
 
     def run(self, share: Share, *, of_policy: bool = True, trains: bool = True) -> tuple[torch.Tensor, Sums]:
-        """Gradient [N] and sums of a rank's share, whose advantages are estimated.
+        """Gradient [N] and sums of a rank's share, with estimated advantages.
 
         Without `of_policy` the policy is not computed, and the gradient is 0; without `trains`, only the sums are.
 

@@ -86,7 +86,7 @@ def test_invalid_request_does_not_affect_others(tiny_model: Path, tmp_path: Path
         calls = (engine.generate(each) for each in asked)
         empty, strange, *others = await asyncio.gather(*calls, return_exceptions=True)
         assert "no tokens" in str(empty)
-        assert "logit_bias has ids [1000000]" in str(strange)
+        assert "logit_bias has token ids [1000000]" in str(strange)
         outputs = [each for each in others if isinstance(each, GenerateOutput)]
         assert [(len(each.tokens), each.finish) for each in outputs[:2]] == [(0, FinishReason.LENGTH)] * 2
         assert [1 <= len(each.tokens) <= most for each, most in zip(outputs[2:], (6, 4), strict=True)] == [True] * 2

@@ -105,7 +105,7 @@ def simulate(scenario: Scenario, make: Callable[[Parts, Scenario], Scheduler] | 
         make: builds the scheduler, instead of the policy that the scenario names.
     """
     collects = gc.isenabled()
-    gc.disable()  # it makes no cycles, and to look for some among all samples alive takes longer than all the rest
+    gc.disable()  # there are no cycles, and searching all live samples for some takes most of the time
     try:
         with asyncio.Runner(loop_factory=VirtualLoop) as runner:
             return runner.run(_Run(scenario, make or _scheduler).whole())

@@ -63,7 +63,7 @@ class Dashboard(Display):
         self._live = Live(get_renderable=self._view, console=self.console, refresh_per_second=4)
         self._live.start(refresh=True)
         if self.console.is_terminal:
-            escape_prints()  # until `stop`, which gives the streams back
+            escape_prints()  # until `stop`, which restores the streams
 
     def _row(self, progress: Progress, rollout_id: int, metrics: Mapping[str, float]) -> None:
         datasets = map(names.eval_reward, names.eval_datasets(metrics))

@@ -125,7 +125,7 @@ class LedgerView:
                     yield group_id, used
 
     def history(self, group_id: str) -> list[Line]:
-        """Every move of one group, in order; none if the ledger does not know it."""
+        """Every move of one group, in order; empty if the ledger has no such group."""
         wanted = f'{{"id": {json.dumps(group_id)}, '.encode()
         found = list[Line]()
         with open_ledger(self.path) as file:

@@ -2,10 +2,10 @@
 
 Example:
 
-    [each.rollout_id for each in read_resumes(run)]             # where it was continued
-    [str(each) for each in read_alarms(run)]                    # what goes wrong in it
-    Life.of(run, "train.jsonl:e0:r17:d17").moves                # what became of a group
-    Comparison.of(run, other).metrics                           # how two runs differ
+    [each.rollout_id for each in read_resumes(run)]             # resumes of the run
+    [str(each) for each in read_alarms(run)]                    # its alarms
+    Life.of(run, "train.jsonl:e0:r17:d17").moves                # state changes of a group
+    Comparison.of(run, other).metrics                           # differences of two runs
 """
 
 from collections.abc import Mapping
@@ -38,7 +38,7 @@ __all__ = [
 
 
 def group_history(run: Path, group: str) -> list[Mapping[str, Json]]:
-    """The ledger's lines about a group, in order; none if it does not know it.
+    """The ledger's lines about a group, in order; empty if it has no such group.
 
     Raises:
         RunFolderError: the run has no ledger, or it is damaged.

@@ -137,7 +137,7 @@ def test_two_runs_compared(client: TestClient) -> None:
         ("samples", {"run": "third"}, 400, "no run 'third' is open; open runs are first, second"),
         ("samples", {"limit": "3"}, 400, "unknown condition 'limit'"),
         ("curves", {"after": "-1"}, 400, "is not the number of a row"),
-        ("sample", {"file": "rollout_000000"}, 400, "needs row="),
+        ("sample", {"file": "rollout_000000"}, 400, "needs the parameter row="),
         ("sample", {"file": "../run", "row": "0"}, 400, "has no sample ../run:0"),
         ("sample", {"file": "rollout_000000", "row": "99"}, 404, "has no row 99"),
         ("life", {"group": "train:e0:r99:d99"}, 400, "has no group"),
@@ -180,7 +180,7 @@ def test_damaged_file_is_reported(make_run: MakeRun) -> None:
     (run.folder / "samples" / "rollout_000001.parquet").write_bytes(b"PAR1")
     (opened,) = OpenRun.all([run.folder])
     opened.refresh()
-    assert "rollout_000001.parquet is not a file of samples" in opened.state()["problem"]
+    assert "rollout_000001.parquet is not a samples file" in opened.state()["problem"]
     assert (opened.state()["rows"], opened.state()["samples"]) == (4, 20)
     run.rollout(1)
     opened.refresh()

@@ -107,7 +107,7 @@ def test_a_full_disk_is_named_and_leaves_no_half_file(tiny_disk: Path) -> None:
 
 def test_a_file_that_is_no_shard_is_named(tmp_path: Path) -> None:
     (tmp_path / "a.parquet").write_text("no parquet")
-    with pytest.raises(RunFolderError, match=r"a\.parquet is not a file of samples"):
+    with pytest.raises(RunFolderError, match=r"a\.parquet is not a samples file"):
         Shard(tmp_path / "a.parquet")
     with pytest.raises(RunFolderError, match=r"nowhere\.parquet no longer exists"):
         Shard(tmp_path / "nowhere.parquet")
@@ -121,5 +121,5 @@ def test_a_flipped_bit_is_found(tmp_path: Path) -> None:
         data = bytearray(whole)
         data[int(share * len(data))] ^= 4
         path.write_bytes(data)
-        with pytest.raises(RunFolderError, match="is not a file of samples"):
+        with pytest.raises(RunFolderError, match="is not a samples file"):
             Shard(path).groups()

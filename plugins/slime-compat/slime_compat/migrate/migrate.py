@@ -21,9 +21,7 @@ from slime_core.errors import ConfigError, SlimeError
 MAX_ROUNDS = 100
 """Maximum number of attempts to remove invalid keys."""
 _SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSW", re.IGNORECASE)
-_NO_OFFLOAD = re.compile(
-    r"(?P<role>(?:trainer|engine) '\w+') cannot (?:give up|release) memory; set (?P<key>offload_\w+) = false"
-)
+_NO_OFFLOAD = re.compile(r"(?P<role>(?:trainer|engine) '\w+') cannot release memory; set (?P<key>offload_\w+) = false")
 _KEY = re.compile(r"(?:unknown (?:key|setting) )?['\[]?([a-z_][\w.-]*)")
 
 

@@ -1,4 +1,4 @@
-"""`slime demo`: the whole of slime-core on two CPU cores, in about two minutes, with nothing downloaded.
+"""`slime demo`: a complete run on two CPU cores in about two minutes, without downloads.
 
 It writes run files and has `slime sft` and `slime train` run them.
 """
@@ -62,7 +62,7 @@ def demo(
     no_progress: bool,
     options: Sequence[str],
 ) -> int:
-    """Train a tiny model from nothing and watch its reward rise.
+    """Train a tiny model from scratch and watch its reward rise.
 
     Builds a model of under 400,000 weights and warms it up on generated solutions (kept in runs/demo-base-TASK), then
     trains it with GRPO and the `math` reward. Killed and called again, it continues.
@@ -104,7 +104,7 @@ def _refuse_unknown(ctx: click.Context, arguments: Sequence[str]) -> None:
 
 
 def _warm_start(task: str, base: Path, flags: Sequence[str]) -> int:
-    """Make and warm up the tiny model, unless it is there; returns the exit code."""
+    """Create and warm up the tiny model if it does not exist; returns the exit code."""
     if recipe.warm_model(task, base).is_dir():
         return 0
     click.echo(f"warm start: {task}")

@@ -37,7 +37,7 @@ class DecodeState(Protocol):
         """[rows, V] fp32, of the next token of each row, after the prefill or the last `step`."""
 
     def add(self, prompts: Sequence[Sequence[int]], prompt_of_row: Sequence[int], max_rows: int) -> None:
-        """Prefill prompts and open a row for each entry of `prompt_of_row`, after the rows that there are.
+        """Prefill prompts and open a row for each entry of `prompt_of_row`, after the existing rows.
 
         Args:
             prompts: token ids.

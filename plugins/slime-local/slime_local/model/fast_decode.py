@@ -104,7 +104,7 @@ class FastDecode:
 
     @torch.no_grad()
     def add(self, prompts: Sequence[Sequence[int]], prompt_of_row: Sequence[int], max_rows: int) -> None:
-        """Prefill prompts and open a row for each entry of `prompt_of_row`, after the rows that there are."""
+        """Prefill prompts and open a row for each entry of `prompt_of_row`, after the existing rows."""
         prefilled = prefill(self._model, prompts)
         before, known = self._rows, len(self._bias)
         new = torch.tensor(prompt_of_row)

@@ -52,7 +52,7 @@ class StaticDecode:
 
     @torch.no_grad()
     def add(self, prompts: Sequence[Sequence[int]], prompt_of_row: Sequence[int], max_rows: int) -> None:
-        """Prefill prompts and open a row for each entry of `prompt_of_row`, after the rows that there are."""
+        """Prefill prompts and open a row for each entry of `prompt_of_row`, after the existing rows."""
         prefilled = prefill(self._model, prompts)
         before, now, slots = self._rows, self._rows + len(prompt_of_row), prefilled.bias.shape[1]
         self._reserve(max(max_rows, now), slots)

@@ -68,7 +68,7 @@ def _examine(path: Path, contents: bool) -> Examined | None:
         manifest = path / MANIFEST
         written = (manifest if manifest.is_file() else path).stat().st_mtime
         size = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
-    except FileNotFoundError:  # a run that goes on has removed it
+    except FileNotFoundError:  # the active run has removed it
         return None
     return Examined(path, size, written, contents and not problem, problem)
 
