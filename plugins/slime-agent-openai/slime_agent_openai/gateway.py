@@ -22,7 +22,7 @@ from slime_agent_openai.errors import IN_SECTION, ApiError, nested_too_deeply, r
 from slime_agent_openai.exchange import Exchange
 from slime_agent_openai.message import Request
 from slime_agent_openai.session import Session
-from slime_agent_openai.wires.bodies import Bodies, Known
+from slime_agent_openai.wires.bodies import Bodies, HistoryCache
 from slime_agent_openai.wires.chat import read_chat
 from slime_agent_openai.wires.completions import read_completions
 from slime_agent_openai.wires.messages import read_messages
@@ -31,7 +31,7 @@ from slime_agent_openai.wires.responses import ResponseStore, read_responses
 from slime_agent_openai.wires.wire import Body, NewId, Wire, anthropic_error, model_body, models_body, openai_error
 from slime_core.errors import ConfigError
 
-Read = Callable[[Body, NewId, ResponseStore, Known], tuple[Request, Wire]]
+Read = Callable[[Body, NewId, ResponseStore, HistoryCache], tuple[Request, Wire]]
 """Reads a body, given the session's stored replies and the cache of earlier bodies."""
 
 
@@ -73,7 +73,7 @@ class _RequestCache:
     """Cache of one agent's requests on one route: its next request begins with the same history."""
 
     bodies: Bodies = field(default_factory=Bodies)  # The request bodies, as JSON
-    known: Known = field(default_factory=Known)  # Their messages and tools
+    known: HistoryCache = field(default_factory=HistoryCache)  # Their messages and tools
 
 
 @dataclass(slots=True)

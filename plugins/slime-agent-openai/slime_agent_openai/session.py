@@ -20,7 +20,7 @@ from slime_agent_openai.bridge import NEEDS_TEMPLATE, Bridge
 from slime_agent_openai.errors import IN_SECTION, ApiError, refused, session_closed, unsupported
 from slime_agent_openai.forest import Forest, Plan
 from slime_agent_openai.message import Delta, Finish, Message, Reply, Request, RequestedSetting, Role, TextDelta
-from slime_agent_openai.parsers.answer import Family, Reading
+from slime_agent_openai.parsers.answer import AnswerReader, Family
 from slime_agent_openai.parsers.families import RAW
 from slime_agent_openai.parsers.registry import no_parser_message
 from slime_core.data import HfTokenizer
@@ -220,11 +220,11 @@ class Session:
             stream.stops.matched,
         )
 
-    def _reading(self, request: Request, plan: Plan) -> Reading:
+    def _reading(self, request: Request, plan: Plan) -> AnswerReader:
         if request.raw:
-            return Reading(self._context.tokenizer, RAW, self.new_id, (), thinks=False)
+            return AnswerReader(self._context.tokenizer, RAW, self.new_id, (), thinks=False)
         thinks = self._family.thinks(plan.text)
-        return Reading(self._context.tokenizer, self._family, self.new_id, plan.tools, thinks)
+        return AnswerReader(self._context.tokenizer, self._family, self.new_id, plan.tools, thinks)
 
     async def _generate(
         self,
@@ -333,7 +333,7 @@ class Session:
 class _ReplyStream:
     """An answer as it arrives; its deltas, joined, equal the final message."""
 
-    def __init__(self, reading: Reading, stops: Stops, listener: Listener | None) -> None:
+    def __init__(self, reading: AnswerReader, stops: Stops, listener: Listener | None) -> None:
         self.stops = stops
         self._reading, self._listener = reading, listener
         self._said = 0

@@ -64,10 +64,10 @@ class CommonSettings(Settings):
     @field_validator("parser")
     @classmethod
     def _check_parser(cls, parser: str) -> str:
-        from slime_agent_openai.parsers.registry import names, unknown
+        from slime_agent_openai.parsers.registry import names, unknown_message
 
         if parser not in ("auto", *names()):
-            raise ValueError(unknown(parser))
+            raise ValueError(unknown_message(parser))
         return parser
 
     @field_validator("public_url")

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slime_agent_openai.message import Message, Request, Role
-from slime_agent_openai.wires.bodies import Bodies, Known
+from slime_agent_openai.wires.bodies import Bodies, HistoryCache
 from slime_agent_openai.wires.chat import read_chat
 from tests.tables import table
 
@@ -63,7 +63,7 @@ def test_invalid_json_after_a_valid_body_is_refused(then: str) -> None:
 
 
 def test_grown_history_parses_only_new_messages() -> None:
-    bodies, known = Bodies(), Known()
+    bodies, known = Bodies(), HistoryCache()
     tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "default": 1}}}
     rows = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Ho"}]
     made = [_asked(bodies, known, rows[:size], [tool]) for size in (1, 2)]
@@ -73,7 +73,7 @@ def test_grown_history_parses_only_new_messages() -> None:
 
 
 def test_tools_differing_by_json_type_are_distinct() -> None:
-    bodies, known = Bodies(), Known()
+    bodies, known = Bodies(), HistoryCache()
     tools = [
         {"type": "function", "function": {"name": "f", "parameters": {"default": default}}}
         for default in (1, True, 1.0)
@@ -82,7 +82,7 @@ def test_tools_differing_by_json_type_are_distinct() -> None:
     assert [each.tools[0].parameters for each in asked] == ['{"default": 1}', '{"default": true}', '{"default": 1.0}']
 
 
-def _asked(bodies: Bodies, known: Known, rows: Sequence[object], tools: Sequence[object] = ()) -> Request:
+def _asked(bodies: Bodies, known: HistoryCache, rows: Sequence[object], tools: Sequence[object] = ()) -> Request:
     body = bodies.read(json.dumps({"messages": rows, "tools": tools}).encode())
     assert isinstance(body, dict)
     return read_chat(body, lambda kind: kind, known)[0]

@@ -12,7 +12,7 @@ from serving import served
 from talker import Talker
 
 from slime_agent_openai.session import SessionLimits
-from slime_agent_openai.wires.options import KWARGS, OUTPUT_OPTIONS, OWN, PROMPT_OPTIONS
+from slime_agent_openai.wires.options import KWARGS, OUTPUT_OPTIONS, PROMPT_OPTIONS, RESERVED
 from slime_core.data import HfTokenizer
 from slime_core.sample import Json
 from tests.tables import table
@@ -174,7 +174,7 @@ def test_changed_template_kwargs_fork_the_conversation(quiet: Talker) -> None:
 
 
 @table("path", CHATS)
-@table("name", sorted(OWN))
+@table("name", sorted(RESERVED))
 def test_reserved_template_kwargs_are_refused(talker: Talker, path: str, name: str) -> None:
     ((status, error),), _ = answered(talker, path, {KWARGS: {name: True}})
     assert (status, error["param"]) == (400, f"{KWARGS}.{name}")

@@ -1,6 +1,6 @@
 """Parses one answer: pieces of text become deltas, and those become a message. A `Family` holds what differs by model.
 
-`Reading` feeds tokens to a family's `Parser`. `Answer` is the parser that most families of this package share:
+`AnswerReader` feeds tokens to a family's `Parser`. `Answer` is the parser that most families of this package share:
 reasoning, then text with sections of calls. The text of a `Section` is read once it is complete. Chunking has no
 effect: the joined deltas are the message.
 
@@ -10,7 +10,7 @@ Example:
     family = family_of("hermes", "JSON in <tool_call>", section)        # or one from another package, by entry point:
     # [project.entry-points."slime.agent_parsers"]
     # shouted = "my_package.shouted:FAMILY"
-    reading = Reading(tokenizer, family, new_id, request.tools, thinks=family.thinks(prompt))
+    reading = AnswerReader(tokenizer, family, new_id, request.tools, thinks=family.thinks(prompt))
     async for chunk in engine.stream(request):
         for delta in reading.feed(chunk.tokens): ...
     for delta in reading.end(): ...
@@ -79,7 +79,7 @@ class Family:
 
 
 @dataclass(frozen=True, slots=True)
-class Called:
+class ParsedCall:
     """A call as an answer writes it. Raises ValueError: the name is impossible, or the arguments are not an object."""
 
     name: str  # Name of the tool
@@ -100,33 +100,33 @@ class Draft:
         self.malformed = 0
         self._new_id = new_id
         self._deltas: list[Delta] = []
-        self._thought = self._said = False
-        self._held_thought = self._held = ""
+        self._has_reasoning = self._has_text = False
+        self._held_reasoning = self._held = ""
         self._skip_newlines = self._skip_space = False
         self._ids: list[str] = []
 
     @property
-    def silent(self) -> bool:
-        return not (self._said or self._ids)
+    def is_empty(self) -> bool:
+        return not (self._has_text or self._ids)
 
     @property
-    def thought(self) -> bool:
-        return self._thought
+    def has_reasoning(self) -> bool:
+        return self._has_reasoning
 
     def take(self) -> list[Delta]:
-        taken, self._deltas = self._deltas, []
-        return taken
+        deltas, self._deltas = self._deltas, []
+        return deltas
 
     def reason(self, text: str) -> None:
-        whole = self._held_thought + text if self._thought else text.lstrip()
+        whole = self._held_reasoning + text if self._has_reasoning else text.lstrip()
         known = whole.rstrip()
-        self._held_thought = whole[len(known) :] if known or self._thought else ""
+        self._held_reasoning = whole[len(known) :] if known or self._has_reasoning else ""
         if known:
-            self._thought = True
+            self._has_reasoning = True
             self._deltas.append(ReasoningDelta(known))
 
-    def reasoned(self) -> None:
-        self._held_thought = self._held = ""
+    def end_reasoning(self) -> None:
+        self._held_reasoning = self._held = ""
         self._skip_newlines = True
 
     def text(self, text: str) -> None:
@@ -141,16 +141,16 @@ class Draft:
         known = whole.rstrip()
         self._held = whole[len(known) :]
         if known:
-            self._said = True
+            self._has_text = True
             self._deltas.append(TextDelta(known))
 
-    def back(self, text: str) -> None:
+    def add_malformed(self, text: str) -> None:
         """Return a section that is not a call to the text, and count it."""
         self.malformed += 1
         self.text(text)
 
-    def call(self, called: Called) -> None:
-        if not self._said:
+    def call(self, called: ParsedCall) -> None:
+        if not self._has_text:
             self._held = ""
         self._skip_space = True  # held-back space belongs between the texts if more text follows the call
         name = called.id if called.id and called.id not in self._ids else self._new_id("call")
@@ -164,9 +164,9 @@ class Draft:
 
 
 THINK = ("<think>", "</think>")  # Markers of most models around their reasoning
-_NOTHING = Piece("")  # An empty rest of a piece
+_EMPTY = Piece("")  # An empty rest of a piece
 
-Read: TypeAlias = Callable[[str, Sequence[Tool]], tuple[Sequence[Called], str]]
+Read: TypeAlias = Callable[[str, Sequence[Tool]], tuple[Sequence[ParsedCall], str]]
 """Reads a section's text, given the tools offered. Returns its calls, and the text after them.
 
 Raises ValueError or RecursionError: the text does not have the format of calls.
@@ -200,7 +200,7 @@ class Section:
         return self.inside | {each for each in self.verbatim or () if each != '"'}
 
 
-class _Reader:
+class _SectionReader:
     """Collects the text of a section, and yields its calls once it is complete."""
 
     def __init__(self, draft: Draft, section: Section, tools: tuple[Tool, ...]) -> None:
@@ -214,7 +214,7 @@ class _Reader:
             closes = piece.text == self._section.closes
             if closes or piece.text not in self._section.markers:
                 self.end(piece.text if closes else "")
-                return _NOTHING if closes else piece
+                return _EMPTY if closes else piece
         self._parts.append(piece.text)
         self._strings.add(piece.text)
         return None
@@ -226,8 +226,8 @@ class _Reader:
             if not calls or (self._section.must_close and not closing):
                 raise ValueError("no call")
         except (ValueError, RecursionError) as error:
-            tell = self._draft.back if self._section.opens or isinstance(error, BrokenCall) else self._draft.text
-            tell(f"{self._section.opens}{text}{closing}")
+            is_malformed = bool(self._section.opens) or isinstance(error, BrokenCall)
+            (self._draft.add_malformed if is_malformed else self._draft.text)(f"{self._section.opens}{text}{closing}")
             return
         for call in calls:
             self._draft.call(call)
@@ -248,7 +248,7 @@ class Strings:
     @property
     def is_open(self) -> bool:
         if self._fresh and self._around is not None:
-            for found in _bounds(*self._around).finditer("".join(self._fresh)):
+            for found in _delimiters(*self._around).finditer("".join(self._fresh)):
                 if found[0] == self._around[self._open]:
                     self._open = not self._open
             self._fresh.clear()
@@ -256,14 +256,14 @@ class Strings:
 
 
 @lru_cache(maxsize=64)
-def _bounds(begins: str, ends: str) -> re.Pattern[str]:
+def _delimiters(begins: str, ends: str) -> re.Pattern[str]:
     escaped = r"\\.|" if begins == '"' else ""
     return re.compile(f"{escaped}{re.escape(begins)}|{re.escape(ends)}", re.DOTALL)
 
 
 def family_of(name: str, summary: str, *sections: Section, think: tuple[str, str] | None = THINK) -> Family:
     """A family whose answers are reasoning, then text and sections; `think`: markers around the reasoning."""
-    markers = {marker for each in sections for marker in (each.opens, each.closes, *each.markers) if marker}
+    markers = {marker for section in sections for marker in (section.opens, section.closes, *section.markers) if marker}
 
     def parser(new_id: NewId, tools: tuple[Tool, ...], thinks: bool) -> Parser:
         return Answer(sections, think, new_id, tools, thinks)
@@ -285,9 +285,9 @@ class Answer:
     ) -> None:
         self._sections, self._tools = {each.opens: each for each in sections} if tools else {}, tools
         self._opens, self._closes = think or ("", "")
-        self._thinking = self._thought = thinks and think is not None
+        self._thinking = self._has_reasoning = thinks and think is not None
         self._draft = Draft(new_id)
-        self._reader: _Reader | None = None
+        self._reader: _SectionReader | None = None
 
     @property
     def malformed(self) -> int:
@@ -299,12 +299,12 @@ class Answer:
 
     def feed(self, piece: Piece) -> Iterator[Delta]:
         if self._thinking:
-            self._think(piece)
-        elif piece.marker and piece.text in (self._opens, self._closes) and not self._thought and self._may_think:
-            self._thinking, self._thought = piece.text == self._opens, True
-            self._draft.reasoned()
+            self._add_reasoning(piece)
+        elif piece.marker and piece.text in (self._opens, self._closes) and not self._has_reasoning and self._may_think:
+            self._thinking, self._has_reasoning = piece.text == self._opens, True
+            self._draft.end_reasoning()
         else:
-            self._say(piece)
+            self._add_text(piece)
         yield from self._draft.take()
 
     def end(self) -> Iterator[Delta]:
@@ -315,31 +315,31 @@ class Answer:
 
     @property
     def _may_think(self) -> bool:
-        return self._reader is None and self._draft.silent
+        return self._reader is None and self._draft.is_empty
 
-    def _think(self, piece: Piece) -> None:
+    def _add_reasoning(self, piece: Piece) -> None:
         if piece.marker and piece.text == self._closes:
             self._thinking = False
-            self._draft.reasoned()
-        elif not (piece.marker and piece.text == self._opens and not self._draft.thought):  # opened twice
+            self._draft.end_reasoning()
+        elif not (piece.marker and piece.text == self._opens and not self._draft.has_reasoning):  # opened twice
             self._draft.reason(piece.text)
 
-    def _say(self, piece: Piece) -> None:
+    def _add_text(self, piece: Piece) -> None:
         if self._reader is not None:
             left = self._reader.feed(piece)
             if left is None:
                 return
             self._reader, piece = None, left
         if piece.marker and piece.text in self._sections:
-            self._reader = _Reader(self._draft, self._sections[piece.text], self._tools)
-        elif "" in self._sections and self._draft.silent and piece.text.lstrip().startswith("{"):
-            self._reader = _Reader(self._draft, self._sections[""], self._tools)
+            self._reader = _SectionReader(self._draft, self._sections[piece.text], self._tools)
+        elif "" in self._sections and self._draft.is_empty and piece.text.lstrip().startswith("{"):
+            self._reader = _SectionReader(self._draft, self._sections[""], self._tools)
             self._reader.feed(piece)
         elif piece.text:
             self._draft.text(piece.text)
 
 
-class Reading:
+class AnswerReader:
     """Parses one answer's tokens."""
 
     def __init__(
@@ -350,7 +350,7 @@ class Reading:
         self._pieces = Pieces(tokenizer, family.markers)
         self._parser = family.parser(new_id, tools, thinks)
         self._tokens = 0
-        self._said: list[Delta] = []
+        self._deltas: list[Delta] = []
 
     @property
     def malformed(self) -> int:
@@ -358,46 +358,46 @@ class Reading:
 
     @property
     def message(self) -> Message:
-        return folded(self._said)
+        return message_of(self._deltas)
 
     def feed(self, tokens: Sequence[int]) -> list[Delta]:
-        told: list[Delta] = []
+        deltas: list[Delta] = []
         for run in self._pieces.runs(tokens):
             thinks = self._parser.thinking
-            told += self._read(self._pieces.feed_run(run))
+            deltas += self._read(self._pieces.feed_run(run))
             self._tokens += len(run)
             if thinks or self._parser.thinking:
                 self.reasoning_tokens = self._tokens
-        return self._joined(told)
+        return self._merged(deltas)
 
     def end(self) -> list[Delta]:
-        told = self._read(self._pieces.end())
-        told += self._parser.end()
-        return self._joined(told)
+        deltas = self._read(self._pieces.end())
+        deltas += self._parser.end()
+        return self._merged(deltas)
 
     def _read(self, pieces: Iterable[Piece]) -> list[Delta]:
         return [delta for piece in pieces for delta in self._parser.feed(piece)]
 
-    def _joined(self, told: list[Delta]) -> list[Delta]:
-        deltas = joined(told)
-        self._said += deltas
-        return deltas
+    def _merged(self, deltas: list[Delta]) -> list[Delta]:
+        merged = merge_deltas(deltas)
+        self._deltas += merged
+        return merged
 
 
-def joined(deltas: Iterable[Delta]) -> list[Delta]:
+def merge_deltas(deltas: Iterable[Delta]) -> list[Delta]:
     """The same deltas, with adjacent ones joined."""
-    made: list[Delta] = []
+    merged: list[Delta] = []
     for kind, run in groupby(deltas, type):
         if kind is CallDelta:
-            made += run
+            merged += run
         else:
-            made.append(kind("".join(each.text for each in run if not isinstance(each, CallDelta))))
-    return made
+            merged.append(kind("".join(delta.text for delta in run if not isinstance(delta, CallDelta))))
+    return merged
 
 
-def folded(deltas: Sequence[Delta]) -> Message:
+def message_of(deltas: Sequence[Delta]) -> Message:
     """The message that the deltas form."""
-    text = "".join(each.text for each in deltas if isinstance(each, TextDelta))
-    reasoning = "".join(each.text for each in deltas if isinstance(each, ReasoningDelta))
-    calls = tuple(each.call for each in deltas if isinstance(each, CallDelta))
+    text = "".join(delta.text for delta in deltas if isinstance(delta, TextDelta))
+    reasoning = "".join(delta.text for delta in deltas if isinstance(delta, ReasoningDelta))
+    calls = tuple(delta.call for delta in deltas if isinstance(delta, CallDelta))
     return Message(Role.ASSISTANT, text, reasoning, calls)

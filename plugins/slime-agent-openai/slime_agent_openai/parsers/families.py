@@ -21,7 +21,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from slime_agent_openai.message import Delta, Tool
-from slime_agent_openai.parsers.answer import BrokenCall, Called, Draft, Family, Read, Section, Strings, family_of
+from slime_agent_openai.parsers.answer import BrokenCall, Draft, Family, ParsedCall, Read, Section, Strings, family_of
 from slime_agent_openai.parsers.pieces import Piece
 from slime_agent_openai.wires.wire import NewId
 from slime_core.sample import Json
@@ -32,7 +32,7 @@ _CONSTANTS: Mapping[str, str] = {"True": "true", "False": "false", "None": "null
 """JSON of the constants that templates print in Python's syntax."""
 
 
-def _past(text: str, at: int, pattern: re.Pattern[str] = _SPACE) -> int:
+def _skip(text: str, at: int, pattern: re.Pattern[str] = _SPACE) -> int:
     found = pattern.match(text, at)
     return found.end() if found else at
 
@@ -47,39 +47,39 @@ def _members(text: str, at: int) -> tuple[dict[str, str], int]:
     value, end = _decode(text, at)
     if not isinstance(value, dict):
         raise ValueError("not an object")
-    made: dict[str, str] = {}
-    at = _past(text, at + 1)
+    members: dict[str, str] = {}
+    at = _skip(text, at + 1)
     while text[at] != "}":
         key, at = _decode(text, at)
-        begin = _past(text, _past(text, at) + 1)
+        begin = _skip(text, _skip(text, at) + 1)
         _, at = _decode(text, begin)
-        made.setdefault(key, text[begin:at])
-        at = _past(text, at)
-        at = _past(text, at + (text[at] == ","))
-    return made, end
+        members.setdefault(key, text[begin:at])
+        at = _skip(text, at)
+        at = _skip(text, at + (text[at] == ","))
+    return members, end
 
 
-def _json_call(text: str, at: int) -> tuple[Called, int]:
+def _json_call(text: str, at: int) -> tuple[ParsedCall, int]:
     members, end = _members(text, at)
     arguments = members.get("arguments", members.get("parameters", "{}"))
     name = json.loads(members.get("name", "null"))
-    return Called(name if isinstance(name, str) else "", arguments), end
+    return ParsedCall(name if isinstance(name, str) else "", arguments), end
 
 
-def _json_list(text: str) -> tuple[list[Called], int]:
-    at, calls = _past(text, 0), []
+def _json_list(text: str) -> tuple[list[ParsedCall], int]:
+    at, calls = _skip(text, 0), []
     _, end = _decode(text, at)
     _refuse_rest(text[at : at + 1].removeprefix("["))
-    at = _past(text, at + 1)
+    at = _skip(text, at + 1)
     while text[at] != "]":
         call, at = _json_call(text, at)
         calls.append(call)
-        at = _past(text, _past(text, at) + (text[_past(text, at)] == ","))
+        at = _skip(text, _skip(text, at) + (text[_skip(text, at)] == ","))
     return calls, end
 
 
-def _read_hermes(text: str, tools: Sequence[Tool]) -> tuple[list[Called], str]:
-    call, end = _json_call(text, _past(text, 0))
+def _read_hermes(text: str, tools: Sequence[Tool]) -> tuple[list[ParsedCall], str]:
+    call, end = _json_call(text, _skip(text, 0))
     _refuse_rest(text, end)
     return [call], ""
 
@@ -90,18 +90,18 @@ HERMES = family_of(
     Section("<tool_call>", _read_hermes, "</tool_call>"),
 )
 
-_PARTED = re.compile(r"[\s;]*")
+_SEPARATOR = re.compile(r"[\s;]*")
 _ARGUMENTS = frozenset({"arguments", "parameters"})
 _KEYS = _ARGUMENTS | {"name", "type", "id"}
 
 
-_BEGUN = re.compile(r'\{\s*(?:"type"[^,]*,\s*)?"name"\s*:\s*"([^"]*)"\s*,\s*"(?:arguments|parameters)"\s*:')
+_UNFINISHED = re.compile(r'\{\s*(?:"type"[^,]*,\s*)?"name"\s*:\s*"([^"]*)"\s*,\s*"(?:arguments|parameters)"\s*:')
 
 
-def _read_llama(text: str, tools: Sequence[Tool]) -> tuple[list[Called], str]:
+def _read_llama(text: str, tools: Sequence[Tool]) -> tuple[list[ParsedCall], str]:
     """Calls are JSON objects with the right keys and a known tool's name. Text may follow the last call."""
-    calls, known = list[Called](), {tool.name for tool in tools}
-    end, at = 0, _past(text, 0, _PARTED)
+    calls, known = list[ParsedCall](), {tool.name for tool in tools}
+    end, at = 0, _skip(text, 0, _SEPARATOR)
     while at < len(text):
         try:
             members, _ = _members(text, at)
@@ -111,12 +111,12 @@ def _read_llama(text: str, tools: Sequence[Tool]) -> tuple[list[Called], str]:
         except (ValueError, RecursionError):
             if calls:
                 return calls, text[end:]
-            if (begun := _BEGUN.match(text, at)) and begun[1] in known:
+            if (unfinished := _UNFINISHED.match(text, at)) and unfinished[1] in known:
                 raise BrokenCall from None
             raise
         calls.append(call)
         end = after
-        at = _past(text, end, _PARTED)
+        at = _skip(text, end, _SEPARATOR)
     return calls, ""
 
 
@@ -128,14 +128,14 @@ LLAMA3 = family_of(
     think=None,
 )
 
-_NAMED = re.compile(r"\s*([^\s\[{]+)\s*(?:\[CALL_ID\][^\[]*)?(?:\[ARGS\]\s*)?(?=\{)")
+_NAME = re.compile(r"\s*([^\s\[{]+)\s*(?:\[CALL_ID\][^\[]*)?(?:\[ARGS\]\s*)?(?=\{)")
 
 
-def _read_mistral(text: str, tools: Sequence[Tool]) -> tuple[list[Called], str]:
+def _read_mistral(text: str, tools: Sequence[Tool]) -> tuple[list[ParsedCall], str]:
     """A list of calls, or one call with its name before its arguments; text may follow."""
-    if found := _NAMED.match(text):
+    if found := _NAME.match(text):
         _, end = _decode(text, found.end())
-        return [Called(found[1], text[found.end() : end])], text[end:]
+        return [ParsedCall(found[1], text[found.end() : end])], text[end:]
     calls, end = _json_list(text)
     return calls, text[end:]
 
@@ -152,19 +152,19 @@ def _reads_marked(head: str, tail: str) -> Read:
     """Reads calls with markers around name and JSON: `head` has the groups `name` and `id`."""
     begins, ends = re.compile(head), re.compile(tail)
 
-    def read(text: str, tools: Sequence[Tool]) -> tuple[list[Called], str]:
-        calls, at = [], _past(text, 0)
+    def read(text: str, tools: Sequence[Tool]) -> tuple[list[ParsedCall], str]:
+        calls, at = [], _skip(text, 0)
         while at < len(text):
-            begun = begins.match(text, at)
-            if begun is None:
+            opening = begins.match(text, at)
+            if opening is None:
                 raise ValueError("no call")
-            _, end = _decode(text, begun.end())
-            given = begun.groupdict()
-            name = given["name"] or given.get("old") or ""
-            calls.append(Called(name.strip(), text[begun.end() : end], given.get("id") or ""))
-            if (ended := ends.match(text, end)) is None:
+            _, end = _decode(text, opening.end())
+            groups = opening.groupdict()
+            name = groups["name"] or groups.get("old") or ""
+            calls.append(ParsedCall(name.strip(), text[opening.end() : end], groups.get("id") or ""))
+            if (closing := ends.match(text, end)) is None:
                 raise ValueError("text after the arguments")
-            at = ended.end()
+            at = closing.end()
         return calls, ""
 
     return read
@@ -215,9 +215,9 @@ _TYPES: Mapping[type, str] = {
 
 def typed_arguments(pairs: Iterable[tuple[str, str]], name: str, tools: Sequence[Tool]) -> str:
     """Converts arguments written as text to JSON of the types in the tool's schema."""
-    given = next((tool.parameters for tool in tools if tool.name == name), "{}")
+    parameters = next((tool.parameters for tool in tools if tool.name == name), "{}")
     try:
-        schema: Json = json.loads(given)
+        schema: Json = json.loads(parameters)
     except ValueError:
         schema = None
     properties = schema.get("properties") if isinstance(schema, dict) else None
@@ -240,19 +240,19 @@ def _typed(value: str, types: set[str]) -> str:
 def _types(schema: Json, root: Json, depth: int = 0) -> Iterator[str]:
     if not isinstance(schema, dict) or depth > _DEPTH:
         return
-    given = schema.get("type")
-    yield from (each for each in (given if isinstance(given, list) else [given]) if isinstance(each, str))
-    for way in ("anyOf", "oneOf", "allOf"):
-        options = schema.get(way)
+    declared = schema.get("type")
+    yield from (each for each in (declared if isinstance(declared, list) else [declared]) if isinstance(each, str))
+    for keyword in ("anyOf", "oneOf", "allOf"):
+        options = schema.get(keyword)
         for option in options if isinstance(options, list) else []:
             yield from _types(option, root, depth + 1)
     if isinstance(reference := schema.get("$ref"), str):
-        found = root
+        target = root
         for part in reference.removeprefix("#/").split("/"):
-            found = found.get(part) if isinstance(found, dict) else None
-        yield from _types(found, root, depth + 1)
+            target = target.get(part) if isinstance(target, dict) else None
+        yield from _types(target, root, depth + 1)
     values = schema.get("enum", [schema["const"]] if "const" in schema else [])
-    if given is None and isinstance(values, list):
+    if declared is None and isinstance(values, list):
         yield from (_TYPES[type(value)] for value in values)
 
 
@@ -268,13 +268,13 @@ _FUNCTION = re.compile(r"\s*<function=([^>]*)>")
 _PARAMETER = re.compile(r"\s*<parameter=([^>]*)>\n?(.*?)\n?</parameter>", re.DOTALL)
 
 
-def _read_coder(text: str, tools: Sequence[Tool]) -> tuple[list[Called], str]:
-    if (begun := _FUNCTION.match(text)) is None:
+def _read_coder(text: str, tools: Sequence[Tool]) -> tuple[list[ParsedCall], str]:
+    if (opening := _FUNCTION.match(text)) is None:
         raise ValueError("no function")
-    pairs, at = _pairs(_PARAMETER, text, begun.end())
+    pairs, at = _pairs(_PARAMETER, text, opening.end())
     _refuse_rest(text[at:].strip().removesuffix("</function>") if "</function>" in text[at:] else "unended")
-    name = begun[1].strip()
-    return [Called(name, typed_arguments(((key.strip(), value) for key, value in pairs), name, tools))], ""
+    name = opening[1].strip()
+    return [ParsedCall(name, typed_arguments(((key.strip(), value) for key, value in pairs), name, tools))], ""
 
 
 def _pairs(pattern: re.Pattern[str], text: str, at: int) -> tuple[list[tuple[str, str]], int]:
@@ -297,14 +297,14 @@ CODER = family_of(
     ),
 )
 
-_KEYED = re.compile(r"\s*<arg_key>([^<]*)</arg_key>\s*<arg_value>(.*?)</arg_value>", re.DOTALL)
+_KEY_VALUE = re.compile(r"\s*<arg_key>([^<]*)</arg_key>\s*<arg_value>(.*?)</arg_value>", re.DOTALL)
 
 
-def _read_glm(text: str, tools: Sequence[Tool]) -> tuple[list[Called], str]:
+def _read_glm(text: str, tools: Sequence[Tool]) -> tuple[list[ParsedCall], str]:
     name = text.partition("<")[0]
-    pairs, at = _pairs(_KEYED, text, len(name))
+    pairs, at = _pairs(_KEY_VALUE, text, len(name))
     _refuse_rest(text, at)
-    return [Called(name.strip(), typed_arguments(pairs, name.strip(), tools))], ""
+    return [ParsedCall(name.strip(), typed_arguments(pairs, name.strip(), tools))], ""
 
 
 GLM = family_of(
@@ -335,7 +335,7 @@ _ESCAPED = re.compile(r"\\(u[0-9a-fA-F]{4}|x[0-9a-fA-F]{2}|.)", re.DOTALL)
 _ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "b": "\b", "f": "\f"}
 
 
-def _read_lfm(text: str, tools: Sequence[Tool]) -> tuple[list[Called], str]:
+def _read_lfm(text: str, tools: Sequence[Tool]) -> tuple[list[ParsedCall], str]:
     """A list of calls in Python's syntax, converted to a JSON list of objects."""
     listed = _LFM_PARTS.sub(_lfm_json, text)
     calls, end = _json_list(listed)
@@ -358,10 +358,10 @@ def _lfm_json(part: re.Match[str]) -> str:
 
 
 def _unescaped(found: re.Match[str]) -> str:
-    what = found[1]
-    if len(what) > 1:
-        return chr(int(what[1:], 16))
-    return _ESCAPES.get(what, what if what in "\\'\"/\n" else found[0])
+    escape = found[1]
+    if len(escape) > 1:
+        return chr(int(escape[1:], 16))
+    return _ESCAPES.get(escape, escape if escape in "\\'\"/\n" else found[0])
 
 
 LFM = family_of(
@@ -377,11 +377,11 @@ _GEMMA_PARTS = re.compile(
 )
 
 
-def _read_gemma(text: str, tools: Sequence[Tool]) -> tuple[list[Called], str]:
+def _read_gemma(text: str, tools: Sequence[Tool]) -> tuple[list[ParsedCall], str]:
     """Objects with bare keys, and with strings between markers."""
     if (found := _GEMMA.fullmatch(text)) is None:
         raise ValueError("no call")
-    return [Called(found[1].strip(), _GEMMA_PARTS.sub(_gemma_json, found[2]))], ""
+    return [ParsedCall(found[1].strip(), _GEMMA_PARTS.sub(_gemma_json, found[2]))], ""
 
 
 def _gemma_json(part: re.Match[str]) -> str:
@@ -407,7 +407,7 @@ _RECIPIENT = re.compile(r"\bto=(?:functions\.)?(?!functions\.)([^\s<]+)")
 _CHANNEL = re.compile(r"<\|channel\|>\s*(\w+)")
 
 
-class _In(enum.Enum):
+class _State(enum.Enum):
     """Position of the parser."""
 
     HEAD = enum.auto()
@@ -425,7 +425,7 @@ class Harmony:
     def __init__(self, new_id: NewId, tools: tuple[Tool, ...], thinks: bool) -> None:
         self._tools = tools
         self._draft = Draft(new_id)
-        self._in = _In.REASONING if thinks else _In.HEAD
+        self._state = _State.REASONING if thinks else _State.HEAD
         self._head = ""
         self._arguments, self._strings = list[str](), Strings()
 
@@ -435,13 +435,13 @@ class Harmony:
 
     @property
     def thinking(self) -> bool:
-        return self._in is _In.REASONING
+        return self._state is _State.REASONING
 
     def feed(self, piece: Piece) -> Iterator[Delta]:
-        if piece.marker and not (self._in is _In.ARGUMENTS and self._strings.is_open):
+        if piece.marker and not (self._state is _State.ARGUMENTS and self._strings.is_open):
             self._mark(piece.text)
         else:
-            self._say(piece.text)
+            self._add(piece.text)
         yield from self._draft.take()
 
     def end(self) -> Iterator[Delta]:
@@ -453,54 +453,54 @@ class Harmony:
         if marker == _START or marker in _ENDS:
             self._leave(marker if marker in _ENDS else "")
             self._head = marker if marker == _START else ""
-        elif marker == _MESSAGE and self._in is _In.HEAD:
+        elif marker == _MESSAGE and self._state is _State.HEAD:
             self._open()
         else:
-            self._say(marker)
+            self._add(marker)
 
-    def _say(self, text: str) -> None:
-        match self._in:
-            case _In.HEAD:
+    def _add(self, text: str) -> None:
+        match self._state:
+            case _State.HEAD:
                 self._head += text
-            case _In.REASONING:
+            case _State.REASONING:
                 self._draft.reason(text)
-            case _In.TEXT:
+            case _State.TEXT:
                 self._draft.text(text)
-            case _In.ARGUMENTS:
+            case _State.ARGUMENTS:
                 self._arguments.append(text)
                 self._strings.add(text)
 
     def _open(self) -> None:
         recipient, channel = _RECIPIENT.search(self._head), _CHANNEL.search(self._head)
         if recipient is not None and self._tools:
-            self._in, self._arguments, self._strings = _In.ARGUMENTS, [], Strings()
+            self._state, self._arguments, self._strings = _State.ARGUMENTS, [], Strings()
             return
         head, self._head = self._head, ""
         if recipient is not None:
-            self._in = _In.TEXT
+            self._state = _State.TEXT
             self._draft.text(head + _MESSAGE)
         elif channel is not None and channel[1] == "analysis":
-            self._in = _In.REASONING
-            if self._draft.thought:
+            self._state = _State.REASONING
+            if self._draft.has_reasoning:
                 self._draft.reason("\n\n")
         else:
-            self._in = _In.TEXT
-            if not self._draft.silent:
+            self._state = _State.TEXT
+            if not self._draft.is_empty:
                 self._draft.text("\n\n")
 
     def _leave(self, marker: str = "") -> None:
         """End a message; a head without a body becomes text."""
-        inside, self._in = self._in, _In.HEAD
+        inside, self._state = self._state, _State.HEAD
         head, self._head = self._head, ""
         recipient = _RECIPIENT.search(head)
-        if inside is _In.ARGUMENTS and recipient is not None:
+        if inside is _State.ARGUMENTS and recipient is not None:
             arguments = "".join(self._arguments)
             try:
-                self._draft.call(Called(recipient[1], arguments))
+                self._draft.call(ParsedCall(recipient[1], arguments))
             except (ValueError, RecursionError):
-                self._draft.back(f"{head}{_MESSAGE}{arguments}{marker}")
-        elif inside is _In.HEAD and head.strip() and head != _START:
-            (self._draft.back if self._tools and recipient is not None else self._draft.text)(head)
+                self._draft.add_malformed(f"{head}{_MESSAGE}{arguments}{marker}")
+        elif inside is _State.HEAD and head.strip() and head != _START:
+            (self._draft.add_malformed if self._tools and recipient is not None else self._draft.text)(head)
 
 
 HARMONY = Family(

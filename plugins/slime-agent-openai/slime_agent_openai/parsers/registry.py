@@ -17,7 +17,7 @@ from importlib.metadata import EntryPoint, entry_points
 
 from slime_agent_openai.errors import IN_SECTION
 from slime_agent_openai.message import Message, Role, Tool, ToolCall
-from slime_agent_openai.parsers.answer import Family, Reading
+from slime_agent_openai.parsers.answer import AnswerReader, Family
 from slime_agent_openai.parsers.families import OWN
 from slime_core.errors import DataError, ModelError, PluginError, UnknownName, did_you_mean
 from slime_core.roles import Tokenizer
@@ -33,20 +33,20 @@ def names() -> list[str]:
 
 def families() -> Mapping[str, Family]:
     """Every family; other packages' families come first, sorted by name."""
-    others = {entry.name: _loaded(entry) for entry in sorted(entry_points(group=GROUP), key=lambda entry: entry.name)}
+    others = {entry.name: _load(entry) for entry in sorted(entry_points(group=GROUP), key=lambda entry: entry.name)}
     return others | {name: family for name, family in OWN.items() if name not in others}
 
 
 def family_named(name: str) -> Family:
     """The family with this name."""
     for entry in entry_points(group=GROUP, name=name):
-        return _loaded(entry)
+        return _load(entry)
     if name in OWN:
         return OWN[name]
-    raise UnknownName(unknown(name))
+    raise UnknownName(unknown_message(name))
 
 
-def unknown(name: str) -> str:
+def unknown_message(name: str) -> str:
     """Error message for a name without a family."""
     return f"no agent parser {name!r}.{did_you_mean(name, names())} Use one of {', '.join(names())}."
 
@@ -76,7 +76,7 @@ def list_parsers() -> str:
     return f"Parsers that read tool calls:\n{known}\nA package can add one in the entry-point group {GROUP}."
 
 
-def _loaded(entry: EntryPoint) -> Family:
+def _load(entry: EntryPoint) -> Family:
     owner = f"agent parser {entry.name!r} of {entry.dist.name if entry.dist else 'a package'} ({entry.value})"
     try:
         family = entry.load()
@@ -115,9 +115,9 @@ def find_family(tokenizer: Tokenizer, among: Iterable[Family]) -> Family | None:
     """The first family that reads back, from tokens, the tool calls that the chat template writes."""
     known = tuple(among)
     for trial in _trials():
-        written = _written(tokenizer, trial)
-        if written is not None:
-            fits = (family for family in known if _reads(tokenizer, family, trial, written))
+        rendered = _render(tokenizer, trial)
+        if rendered is not None:
+            fits = (family for family in known if _reads_back(tokenizer, family, trial, rendered))
             if (found := next(fits, None)) is not None:
                 return found
     return None
@@ -138,13 +138,13 @@ def misfit(tokenizer: Tokenizer, family: Family, among: Iterable[Family]) -> Mis
     """
     others, found = tuple(among), None
     for trial in _trials():
-        if (written := _written(tokenizer, trial)) is None:
+        if (rendered := _render(tokenizer, trial)) is None:
             continue
-        if _reads(tokenizer, family, trial, written):
+        if _reads_back(tokenizer, family, trial, rendered):
             return None
-        reader = next((each for each in others if _reads(tokenizer, each, trial, written)), None)
+        reader = next((each for each in others if _reads_back(tokenizer, each, trial, rendered)), None)
         if reader is not None and found is None:
-            found = Misfit(tokenizer.decode(written.tokens, skip_special_tokens=False), reader)
+            found = Misfit(tokenizer.decode(rendered.tokens, skip_special_tokens=False), reader)
     return found
 
 
@@ -186,36 +186,36 @@ def _trials() -> Iterator[_Trial]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Written:
+class _Rendered:
     """The text that the template wrote for the assistant."""
 
     tokens: list[int]
     after: str
 
 
-def _written(tokenizer: Tokenizer, trial: _Trial) -> _Written | None:
+def _render(tokenizer: Tokenizer, trial: _Trial) -> _Rendered | None:
     """The assistant's turn: the text behind what it has in common with its prompt; None: the template refused it."""
-    asked = Message(Role.USER, "Look it up and note it.").for_template
+    question = Message(Role.USER, "Look it up and note it.").for_template
     tools: list[Json] = [tool.for_template for tool in TOOLS]
     try:
-        prompt = tokenizer.encode(tokenizer.apply_chat_template([asked], tools))
+        prompt = tokenizer.encode(tokenizer.apply_chat_template([question], tools))
         whole = tokenizer.encode(
-            tokenizer.apply_chat_template([asked, trial.rendered], tools, add_generation_prompt=False)
+            tokenizer.apply_chat_template([question, trial.rendered], tools, add_generation_prompt=False)
         )
     except (DataError, ModelError):
         return None
-    same = next(
+    common = next(
         (at for at, (a, b) in enumerate(zip(prompt, whole, strict=False)) if a != b), min(len(prompt), len(whole))
     )
-    tokens = whole[same:]
+    tokens = whole[common:]
     ends = [at for at, token in enumerate(tokens) if token in tokenizer.eos_token_ids]
-    after = tokenizer.decode(whole[:same], skip_special_tokens=False)
-    return _Written(tokens[: ends[0]] if ends else tokens, after)
+    after = tokenizer.decode(whole[:common], skip_special_tokens=False)
+    return _Rendered(tokens[: ends[0]] if ends else tokens, after)
 
 
-def _reads(tokenizer: Tokenizer, family: Family, trial: _Trial, written: _Written) -> bool:
-    reading = Reading(tokenizer, family, lambda kind: kind, TOOLS, family.thinks(written.after))
-    reading.feed(written.tokens)
+def _reads_back(tokenizer: Tokenizer, family: Family, trial: _Trial, rendered: _Rendered) -> bool:
+    reading = AnswerReader(tokenizer, family, lambda kind: kind, TOOLS, family.thinks(rendered.after))
+    reading.feed(rendered.tokens)
     reading.end()
     calls = reading.message.calls
     return (

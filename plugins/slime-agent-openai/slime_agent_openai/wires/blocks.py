@@ -7,7 +7,7 @@ Example:
 
     blocks = Blocks(new_id, {Kind.TEXT: "msg", Kind.REASONING: "rs", Kind.CALL: "fc"})
     for step in blocks.add(TextDelta("Hello")):
-        step.moment, step.block.kind, step.text      # BEGUN, TEXT, ""; then MORE, TEXT, "Hello"
+        step.stage, step.block.kind, step.text      # STARTED, TEXT, ""; then ADDED, TEXT, "Hello"
 """
 
 import enum
@@ -26,11 +26,11 @@ class Kind(enum.Enum):
     CALL = "call"
 
 
-class Moment(enum.Enum):
-    """Event in a block's life."""
+class Stage(enum.Enum):
+    """Stage of a block."""
 
-    BEGUN = "begun"
-    MORE = "more"
+    STARTED = "begun"
+    ADDED = "more"
     ENDED = "ended"
 
 
@@ -53,9 +53,9 @@ class Block:
 class Step:
     """The next event that a wire writes."""
 
-    moment: Moment
+    stage: Stage
     block: Block
-    text: str = ""  # Added text, at MORE
+    text: str = ""  # Added text, at ADDED
 
 
 class Blocks:
@@ -65,24 +65,24 @@ class Blocks:
         self._new_id, self._prefixes = new_id, prefixes
         self._blocks: list[Block] = []
         self._is_open = False
-        self._empty = self._made(Kind.TEXT)
+        self._empty = self._new_block(Kind.TEXT)
 
     def add(self, delta: Delta) -> Iterator[Step]:
         match delta:
             case ReasoningDelta(text=text):
-                yield from self._stretch(Kind.REASONING, text)
+                yield from self._append(Kind.REASONING, text)
             case TextDelta(text=text):
-                yield from self._stretch(Kind.TEXT, text)
+                yield from self._append(Kind.TEXT, text)
             case CallDelta(call=call):
-                yield from self._begun(self._made(Kind.CALL, call))
+                yield from self._start(self._new_block(Kind.CALL, call))
                 if call.arguments:
                     yield self._more(call.arguments)
 
     def end(self) -> Iterator[Step]:
-        if self._says_nothing:
+        if self._needs_text:
             self._empty.index = len(self._blocks)
-            yield from self._begun(self._empty)
-        yield from self._ended()
+            yield from self._start(self._empty)
+        yield from self._finish()
 
     def of(self, message: Message) -> list[Block]:
         """Blocks of a whole message: the streamed ones, if it was streamed."""
@@ -90,42 +90,42 @@ class Blocks:
             for delta in deltas_of(message):
                 for _ in self.add(delta):
                     pass
-        if not self._says_nothing:
+        if not self._needs_text:
             return list(self._blocks)
         self._empty.index = len(self._blocks)
         return [*self._blocks, self._empty]
 
     @property
-    def told(self) -> list[Block]:
+    def started(self) -> list[Block]:
         return list(self._blocks)
 
     @property
-    def _says_nothing(self) -> bool:
+    def _needs_text(self) -> bool:
         """Whether the reply has neither text nor calls: clients expect a text then, so an empty one is added."""
         return all(block.kind is Kind.REASONING for block in self._blocks)
 
-    def _made(self, kind: Kind, call: ToolCall | None = None) -> Block:
+    def _new_block(self, kind: Kind, call: ToolCall | None = None) -> Block:
         return Block(kind, len(self._blocks), self._new_id(self._prefixes[kind]), call)
 
-    def _stretch(self, kind: Kind, text: str) -> Iterator[Step]:
+    def _append(self, kind: Kind, text: str) -> Iterator[Step]:
         if not self._is_open or self._blocks[-1].kind is not kind:
-            yield from self._begun(self._made(kind))
+            yield from self._start(self._new_block(kind))
         yield self._more(text)
 
-    def _begun(self, block: Block) -> Iterator[Step]:
-        yield from self._ended()
+    def _start(self, block: Block) -> Iterator[Step]:
+        yield from self._finish()
         self._blocks.append(block)
         self._is_open = True
-        yield Step(Moment.BEGUN, block)
+        yield Step(Stage.STARTED, block)
 
     def _more(self, text: str) -> Step:
         self._blocks[-1].parts.append(text)
-        return Step(Moment.MORE, self._blocks[-1], text)
+        return Step(Stage.ADDED, self._blocks[-1], text)
 
-    def _ended(self) -> Iterator[Step]:
+    def _finish(self) -> Iterator[Step]:
         if self._is_open:
             self._is_open = False
-            yield Step(Moment.ENDED, self._blocks[-1])
+            yield Step(Stage.ENDED, self._blocks[-1])
 
 
 def deltas_of(message: Message) -> Iterator[Delta]:

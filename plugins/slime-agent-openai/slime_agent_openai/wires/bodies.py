@@ -1,7 +1,7 @@
-"""Bodies and Known: parse only the new part of a request, since a conversation's requests repeat its history.
+"""Bodies and HistoryCache: parse only the new part of a request, since a conversation's requests repeat its history.
 
-If a body is, byte for byte, the previous one with more messages at the end, both share their message objects. `Known`
-recognises an object by identity (in Python 1 == True, so equal JSON may differ) and reuses what was read of it.
+If a body is, byte for byte, the previous one with more messages at the end, both share their message objects.
+`HistoryCache` recognises an object by identity (in Python 1 == True, so equal JSON may differ) and keeps its result.
 
 Example:
 
@@ -38,15 +38,15 @@ def _hash(raw: bytes = b"") -> blake2b:
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
-    """A body that was read."""
+class _ParsedBody:
+    """A parsed body."""
 
-    begins: int  # Number of bytes before the list's first message
+    begin: int  # Number of bytes before the list's first message
     raw: bytes  # Its bytes up to the end of the last message
     rows: list[Json]  # The messages
     rest: str = ""  # Text behind the list
     others: Body = field(default_factory=dict)  # The other fields, and the mark in place of the list
-    hashed: blake2b = field(default_factory=_hash)  # Hash state of `raw`
+    hash_state: blake2b = field(default_factory=_hash)  # Hash state of `raw`
 
 
 class Bodies:
@@ -54,50 +54,50 @@ class Bodies:
 
     def __init__(self) -> None:
         self.digest = b""  # Digest of the latest body's bytes
-        self._known: _Known | None = None
+        self._known: _ParsedBody | None = None
 
     def read(self, raw: bytes) -> Json:
         """A body, equal to what `json.loads` returns."""
         known, self._known = self._known, None
         if known is None or not raw.startswith(known.raw):
-            begins = _BEGINS.search(raw)
-            head = raw[: begins.end()] if begins else b""
-            known = _Known(begins.end(), head, [], hashed=_hash(head)) if begins else None
+            begin = _BEGINS.search(raw)
+            head = raw[: begin.end()] if begin else b""
+            known = _ParsedBody(begin.end(), head, [], hash_state=_hash(head)) if begin else None
         if known is not None:
             with suppress(ValueError):  # errors are reported for the whole body below
-                self._known = _grown(known, raw)
+                self._known = _extended(known, raw)
         if self._known is None:
             self.digest = _hash(raw).digest()
-            made: Json = json.loads(raw)
-            return made
-        self.digest = _more(self._known.hashed, raw[len(self._known.raw) :]).digest()
+            body: Json = json.loads(raw)
+            return body
+        self.digest = _updated(self._known.hash_state, raw[len(self._known.raw) :]).digest()
         return {**self._known.others, HISTORY: self._known.rows}
 
 
-def _grown(known: _Known, raw: bytes) -> _Known | None:
+def _extended(known: _ParsedBody, raw: bytes) -> _ParsedBody | None:
     """A body that begins like a known one; None: its list is somewhere else."""
-    fresh = raw[len(known.raw) :].decode().lstrip(_SPACE)
-    goes_on = bool(known.rows) and fresh.startswith(",")
-    if known.rows and not goes_on and not fresh.startswith("]"):
+    new = raw[len(known.raw) :].decode().lstrip(_SPACE)
+    continues = bool(known.rows) and new.startswith(",")
+    if known.rows and not continues and not new.startswith("]"):
         raise ValueError("the last message goes on")
-    listed = f"[{fresh[goes_on:]}"
+    listed = f"[{new[continues:]}"
     more, end = _read_one(listed)
-    if goes_on and not more:
+    if continues and not more:
         raise ValueError("a comma and no message")
     rest = listed[end:]
     others = known.others
     if not others or rest != known.rest:
-        others = json.loads(f'{raw[: known.begins - 1].decode()}"{_MARK}"{rest}')
+        others = json.loads(f'{raw[: known.begin - 1].decode()}"{_MARK}"{rest}')
         if not isinstance(others, dict) or others.get(HISTORY) != _MARK:  # a list of that name inside another field
             return None
     last = len(raw) - len(rest.encode()) - 1  # position of the list's closing bracket
     whole = raw[:last].rstrip()
-    hashed = _more(known.hashed, whole[len(known.raw) :])
-    return _Known(known.begins, whole, [*known.rows, *more], rest, others, hashed)
+    hash_state = _updated(known.hash_state, whole[len(known.raw) :])
+    return _ParsedBody(known.begin, whole, [*known.rows, *more], rest, others, hash_state)
 
 
-def _more(hashed: blake2b, raw: bytes) -> blake2b:
-    state = hashed.copy()
+def _updated(hash_state: blake2b, raw: bytes) -> blake2b:
+    state = hash_state.copy()
     state.update(raw)
     return state
 
@@ -105,27 +105,27 @@ def _more(hashed: blake2b, raw: bytes) -> blake2b:
 Read = TypeVar("Read")
 
 
-class Rows(Generic[Read]):
-    """Cache of the members read from one list."""
+class RowCache(Generic[Read]):
+    """Cache of the parsed members of one list."""
 
     def __init__(self) -> None:
         self._rows: list[Json] = []
         self._made: list[tuple[Read, ...]] = []
 
-    def read(self, given: Value, one: Callable[[Value], Iterable[Read]]) -> tuple[Read, ...]:
+    def read(self, value: Value, one: Callable[[Value], Iterable[Read]]) -> tuple[Read, ...]:
         """The members of a list, in order; `one` reads a member."""
-        rows = given.json if isinstance(given.json, list) else []
+        rows = value.json if isinstance(value.json, list) else []
         pairs = enumerate(zip(rows, self._rows, strict=False))
         same = next((place for place, (row, before) in pairs if row is not before), min(len(rows), len(self._rows)))
-        made = self._made[:same]
-        made += (tuple(one(member)) for member in given.each(same))
-        self._rows, self._made = rows, made
-        return tuple(each for row in made for each in row)
+        parsed = self._made[:same]
+        parsed += (tuple(one(member)) for member in value.each(same))
+        self._rows, self._made = rows, parsed
+        return tuple(each for row in parsed for each in row)
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
-    """What was read of one conversation."""
+class HistoryCache:
+    """Parsed messages and tools of one conversation."""
 
-    messages: Rows[Message] = field(default_factory=Rows)  # The history
-    tools: Rows[Tool] = field(default_factory=Rows)  # The tools offered
+    messages: RowCache[Message] = field(default_factory=RowCache)  # The history
+    tools: RowCache[Tool] = field(default_factory=RowCache)  # The tools offered

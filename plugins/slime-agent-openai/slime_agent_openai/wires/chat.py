@@ -25,7 +25,7 @@ from slime_agent_openai.message import (
     Tool,
     ToolCall,
 )
-from slime_agent_openai.wires.bodies import Known
+from slime_agent_openai.wires.bodies import HistoryCache
 from slime_agent_openai.wires.options import (
     KWARGS,
     PROMPT_OPTIONS,
@@ -56,59 +56,60 @@ REFUSED: Mapping[str, Only] = {
 TEXTS = {"text": "text", "refusal": "refusal"}
 
 
-def read_chat(body: Body, new_id: NewId, known: Known | None = None) -> tuple[Request, Wire]:
-    """A request, and the wire that writes its reply; `known`: what was read of the conversation before."""
-    asked, known = read_fields(body, REFUSED), known or Known()
-    messages = known.messages.read(asked.at("messages"), lambda said: (_read_message(said),))
+def read_chat(body: Body, new_id: NewId, known: HistoryCache | None = None) -> tuple[Request, Wire]:
+    """A request, and the wire that writes its reply; `known`: cache of the conversation so far."""
+    fields, known = read_fields(body, REFUSED), known or HistoryCache()
+    messages = known.messages.read(fields.at("messages"), lambda message: (_read_message(message),))
     if not messages:
         raise refused("messages is empty; send at least one message", "messages")
-    tools = known.tools.read(asked.at("tools"), lambda offered: (_tool(offered),))
-    may_call, forced = choice_of(asked.at("tool_choice"))
-    name, log_probs = new_id("chatcmpl"), asked.at("logprobs").flag()
-    most, legacy = asked.at("max_completion_tokens").whole(1), asked.at("max_tokens").whole(1)
+    tools = known.tools.read(fields.at("tools"), lambda offered: (_tool(offered),))
+    may_call, forced = choice_of(fields.at("tool_choice"))
+    name, log_probs = new_id("chatcmpl"), fields.at("logprobs").flag()
+    most, legacy = fields.at("max_completion_tokens").whole(1), fields.at("max_tokens").whole(1)
     request = Request(
         messages,
         ids=(name,),
         tools=tools if may_call else (),
         max_tokens=legacy if most is None else most,
-        stop=stop_texts(asked.at("stop")),
-        template=template_of(asked.at(KWARGS)),
-        sampling=sampling_of(asked),
-        constraints=(*forced, *format_of(asked.at("response_format")), *forms_of(asked)),
-        has_call_rules=may_call and has_call_rules(tools, one_call=asked.at("parallel_tool_calls").denies()),
+        stop=stop_texts(fields.at("stop")),
+        template=template_of(fields.at(KWARGS)),
+        sampling=sampling_of(fields),
+        constraints=(*forced, *format_of(fields.at("response_format")), *forms_of(fields)),
+        has_call_rules=may_call and has_call_rules(tools, one_call=fields.at("parallel_tool_calls").denies()),
         log_probs=log_probs,
     )
     wire = ChatWire(
         name,
-        asked.at("model").text(MODEL),
-        streams=asked.at("stream").flag(),
-        reports_usage=wants_usage(asked),
+        fields.at("model").text(MODEL),
+        streams=fields.at("stream").flag(),
+        reports_usage=wants_usage(fields),
         log_probs=log_probs,
     )
     return request, wire
 
 
-def _read_message(said: Value) -> Message:
-    content, role = text_of(said.at("content"), TEXTS), said.at("role")
+def _read_message(message: Value) -> Message:
+    content, role = text_of(message.at("content"), TEXTS), message.at("role")
     match role.text():
         case "system" | "developer":
             return Message(Role.SYSTEM, content)
         case "user":
             return Message(Role.USER, content)
         case "assistant":
-            reasoning = said.at("reasoning_content").text("") or said.at("reasoning").text("")
-            return Message(Role.ASSISTANT, content, reasoning, _calls(said))
+            reasoning = message.at("reasoning_content").text("") or message.at("reasoning").text("")
+            return Message(Role.ASSISTANT, content, reasoning, _calls(message))
         case "tool":
-            return Message(Role.TOOL, content, answers=said.at("tool_call_id").text(""))
+            return Message(Role.TOOL, content, answers=message.at("tool_call_id").text(""))
         case "function":  # the predecessor of tools, without an id
             return Message(Role.TOOL, content)
-    raise role.wrong("system, developer, user, assistant, tool or function")
+    raise role.invalid("system, developer, user, assistant, tool or function")
 
 
-def _calls(said: Value) -> tuple[ToolCall, ...]:
-    if (old := said.at("function_call")).is_given:
-        return (_call("", old),)
-    return tuple(_call(_function(each).at("id").text(""), each.at("function")) for each in said.at("tool_calls").each())
+def _calls(message: Value) -> tuple[ToolCall, ...]:
+    if (legacy_call := message.at("function_call")).is_given:
+        return (_call("", legacy_call),)
+    calls = message.at("tool_calls").each()
+    return tuple(_call(_function(call).at("id").text(""), call.at("function")) for call in calls)
 
 
 def _call(name: str, function: Value) -> ToolCall:
@@ -160,11 +161,11 @@ class ChatWire:
             case TextDelta(text=text):
                 yield self._chunk(f'{{"content":{as_json(text)}}}')
             case CallDelta(index=index, call=call):
-                yield self._chunk(as_json({"tool_calls": [{"index": index, **_told(call)}]}))
+                yield self._chunk(as_json({"tool_calls": [{"index": index, **_call_body(call)}]}))
 
     def end(self, reply: Reply) -> Iterator[bytes]:
-        told = as_json({"logprobs": self._log_probs(reply), "finish_reason": FINISHES[reply.finish]})
-        yield self._chunk("{}", told[1:-1])
+        ending = as_json({"logprobs": self._log_probs(reply), "finish_reason": FINISHES[reply.finish]})
+        yield self._chunk("{}", ending[1:-1])
         if self.reports_usage:
             yield event({**self._head("chat.completion.chunk"), "choices": [], "usage": usage(reply)})
         yield event("[DONE]")
@@ -199,24 +200,24 @@ class ChatWire:
 
 def usage(reply: Reply) -> Body:
     """Token counts, in the format of chat and legacy completions."""
-    made = len(reply.tokens)
+    count = len(reply.tokens)
     return {
         "prompt_tokens": reply.prompt_tokens,
-        "completion_tokens": made,
-        "total_tokens": reply.prompt_tokens + made,
+        "completion_tokens": count,
+        "total_tokens": reply.prompt_tokens + count,
         "prompt_tokens_details": {"cached_tokens": reply.cached_tokens},
         "completion_tokens_details": {"reasoning_tokens": reply.reasoning_tokens},
     }
 
 
 def _message(message: Message) -> Body:
-    made: Body = {"role": "assistant", "content": message.text or (None if message.calls else ""), "refusal": None}
+    body: Body = {"role": "assistant", "content": message.text or (None if message.calls else ""), "refusal": None}
     if message.reasoning:
-        made["reasoning_content"] = message.reasoning
+        body["reasoning_content"] = message.reasoning
     if message.calls:
-        made["tool_calls"] = [_told(call) for call in message.calls]
-    return made
+        body["tool_calls"] = [_call_body(call) for call in message.calls]
+    return body
 
 
-def _told(call: ToolCall) -> Body:
+def _call_body(call: ToolCall) -> Body:
     return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}

@@ -37,21 +37,21 @@ REFUSED: Mapping[str, Only] = {
 
 def read_completions(body: Body, new_id: NewId) -> tuple[Request, Wire]:
     """A request, and the wire that writes its reply."""
-    asked = read_fields(body, REFUSED)
-    if not (prompt := asked.at("prompt").text()):
-        raise asked.at("prompt").wrong("a non-empty text")
+    fields = read_fields(body, REFUSED)
+    if not (prompt := fields.at("prompt").text()):
+        raise fields.at("prompt").invalid("a non-empty text")
     name = new_id("cmpl")
     request = Request(
         (),
         ids=(name,),
         raw=prompt,
-        max_tokens=asked.at("max_tokens").whole(1),
-        stop=stop_texts(asked.at("stop")),
-        sampling=sampling_of(asked),
-        constraints=(*format_of(asked.at("response_format")), *forms_of(asked)),
+        max_tokens=fields.at("max_tokens").whole(1),
+        stop=stop_texts(fields.at("stop")),
+        sampling=sampling_of(fields),
+        constraints=(*format_of(fields.at("response_format")), *forms_of(fields)),
     )
     wire = CompletionsWire(
-        name, asked.at("model").text(MODEL), streams=asked.at("stream").flag(), reports_usage=wants_usage(asked)
+        name, fields.at("model").text(MODEL), streams=fields.at("stream").flag(), reports_usage=wants_usage(fields)
     )
     return request, wire
 
@@ -67,25 +67,25 @@ class CompletionsWire:
     created: int = field(default_factory=lambda: int(time.time()))  # Seconds since 1970
 
     def whole(self, reply: Reply) -> Body:
-        return {**self._made(reply.message.text, _finish(reply)), "usage": usage(reply)}
+        return {**self._body(reply.message.text, _finish(reply)), "usage": usage(reply)}
 
     def begin(self, prompt_tokens: int) -> Iterator[bytes]:
         yield from ()
 
     def add(self, delta: Delta) -> Iterator[bytes]:
         if isinstance(delta, TextDelta):
-            yield event(self._made(delta.text, None))
+            yield event(self._body(delta.text, None))
 
     def end(self, reply: Reply) -> Iterator[bytes]:
-        yield event(self._made("", _finish(reply)))
+        yield event(self._body("", _finish(reply)))
         if self.reports_usage:
-            yield event({**self._made("", None), "choices": [], "usage": usage(reply)})
+            yield event({**self._body("", None), "choices": [], "usage": usage(reply)})
         yield event("[DONE]")
 
     def fail(self, error: ApiError) -> Iterator[bytes]:
         yield event(openai_error(error))
 
-    def _made(self, text: str, finish: str | None) -> Body:
+    def _body(self, text: str, finish: str | None) -> Body:
         choice: Body = {"index": 0, "text": text, "logprobs": None, "finish_reason": finish}
         head: Body = {"id": self.id, "object": "text_completion", "created": self.created, "model": self.model}
         return {**head, "choices": [choice]}

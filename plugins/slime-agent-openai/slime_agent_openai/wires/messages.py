@@ -16,8 +16,8 @@ from functools import partial
 
 from slime_agent_openai.errors import ApiError, refused
 from slime_agent_openai.message import Delta, Finish, Message, Reply, Request, Role, Tool, ToolCall, as_object
-from slime_agent_openai.wires.blocks import Block, Blocks, Kind, Moment, Step
-from slime_agent_openai.wires.bodies import Known
+from slime_agent_openai.wires.blocks import Block, Blocks, Kind, Stage, Step
+from slime_agent_openai.wires.bodies import HistoryCache
 from slime_agent_openai.wires.options import (
     KWARGS,
     PROMPT_OPTIONS,
@@ -45,45 +45,45 @@ BLOCKS = "use text, thinking, redacted_thinking, tool_use or tool_result"
 
 
 def read_messages(
-    body: Body, new_id: NewId, known: Known | None = None, *, hosted: Hosted = "refuse"
+    body: Body, new_id: NewId, known: HistoryCache | None = None, *, hosted: Hosted = "refuse"
 ) -> tuple[Request, Wire]:
     """A request, and the wire that writes its reply; `known`: earlier parts; `hosted`: for a provider's tools."""
-    asked, known = read_fields(body, REFUSED), known or Known()
-    after = _continued(asked.at("thread"))
-    said = known.messages.read(asked.at("messages"), _messages)
-    if not said:
+    fields, known = read_fields(body, REFUSED), known or HistoryCache()
+    after = _continued_id(fields.at("thread"))
+    history = known.messages.read(fields.at("messages"), _messages)
+    if not history:
         raise refused("messages is empty; send at least one message", "messages")
-    if asked.at("max_tokens").is_given and said[-1].role is Role.ASSISTANT:  # any history can be counted
+    if fields.at("max_tokens").is_given and history[-1].role is Role.ASSISTANT:  # any history can be counted
         raise refused("the last message is the assistant's, but prefilled replies are not supported", "messages")
-    if (system := text_of(asked.at("system"), TEXTS)) and not after:
-        said = (Message(Role.SYSTEM, system), *said)
-    tools = known.tools.read(asked.at("tools"), partial(_tools, hosted=hosted))
-    may_call, constraints = typed_choice_of(asked.at("tool_choice"))
-    if (config := asked.at("output_config")).is_given:
+    if (system := text_of(fields.at("system"), TEXTS)) and not after:
+        history = (Message(Role.SYSTEM, system), *history)
+    tools = known.tools.read(fields.at("tools"), partial(_tools, hosted=hosted))
+    may_call, constraints = typed_choice_of(fields.at("tool_choice"))
+    if (config := fields.at("output_config")).is_given:
         constraints += format_of(config.at("format"))
     name = new_id("msg")
     request = Request(
-        said,
+        history,
         ids=(name,),
         tools=tools if may_call else (),
         after=after,
         after_field="thread.previous_message_id",
         instructions=system if after else "",
-        max_tokens=asked.at("max_tokens").whole(1),
-        stop=stop_texts(asked.at("stop_sequences")),
-        template=template_of(asked.at(KWARGS)),
-        sampling=sampling_of(asked),
-        constraints=(*constraints, *format_of(asked.at("output_format")), *forms_of(asked)),
-        has_call_rules=may_call and has_call_rules(tools, one_call=_wants_one_call(asked.at("tool_choice"))),
+        max_tokens=fields.at("max_tokens").whole(1),
+        stop=stop_texts(fields.at("stop_sequences")),
+        template=template_of(fields.at(KWARGS)),
+        sampling=sampling_of(fields),
+        constraints=(*constraints, *format_of(fields.at("output_format")), *forms_of(fields)),
+        has_call_rules=may_call and has_call_rules(tools, one_call=_wants_one_call(fields.at("tool_choice"))),
     )
-    return request, MessagesWire(name, asked.at("model").text(MODEL), new_id, streams=asked.at("stream").flag())
+    return request, MessagesWire(name, fields.at("model").text(MODEL), new_id, streams=fields.at("stream").flag())
 
 
 def _wants_one_call(choice: Value) -> bool:
     return choice.is_given and choice.at("disable_parallel_tool_use").flag()
 
 
-def _continued(thread: Value) -> str:
+def _continued_id(thread: Value) -> str:
     """Id of the message that a thread continues; empty: a new thread, or none."""
     if not thread.is_given:
         return ""
@@ -93,13 +93,13 @@ def _continued(thread: Value) -> str:
         case "continue":
             if name := thread.at("previous_message_id").text():
                 return name
-            raise thread.at("previous_message_id").wrong("the id of a message")
-    raise thread.at("type").wrong('"create" or "continue"')
+            raise thread.at("previous_message_id").invalid("the id of a message")
+    raise thread.at("type").invalid('"create" or "continue"')
 
 
-def _messages(said: Value) -> Iterator[Message]:
+def _messages(message: Value) -> Iterator[Message]:
     """Converts one message: answers of tools become separate messages, in their place."""
-    role, content = said.at("role"), said.at("content")
+    role, content = message.at("role"), message.at("content")
     match role.text():
         case "system":
             yield Message(Role.SYSTEM, text_of(content, TEXTS))
@@ -108,7 +108,7 @@ def _messages(said: Value) -> Iterator[Message]:
         case "user":
             yield from _user(content)
         case _:
-            raise role.wrong("user, assistant or system")
+            raise role.invalid("user, assistant or system")
 
 
 def _assistant(content: Value) -> Message:
@@ -202,25 +202,25 @@ class MessagesWire:
 
 def _step_events(step: Step) -> Iterator[bytes]:
     block, at = step.block, {"index": step.block.index}
-    match step.moment, block.kind:
-        case Moment.BEGUN, _:
-            yield _event("content_block_start", {**at, "content_block": {**_block(block), **_NOTHING[block.kind]}})
-        case Moment.MORE, Kind.REASONING:
+    match step.stage, block.kind:
+        case Stage.STARTED, _:
+            yield _event("content_block_start", {**at, "content_block": {**_block(block), **_EMPTY_FIELDS[block.kind]}})
+        case Stage.ADDED, Kind.REASONING:
             yield _event("content_block_delta", {**at, "delta": {"type": "thinking_delta", "thinking": step.text}})
-        case Moment.MORE, Kind.TEXT:
+        case Stage.ADDED, Kind.TEXT:
             yield _event("content_block_delta", {**at, "delta": {"type": "text_delta", "text": step.text}})
-        case Moment.ENDED, kind:
+        case Stage.ENDED, kind:
             if kind is Kind.REASONING:
                 signed: Body = {"type": "signature_delta", "signature": block.id}
                 yield _event("content_block_delta", {**at, "delta": signed})
             if kind is Kind.CALL:
                 arguments = json.dumps(as_object(block.text), ensure_ascii=False)
-                told: Body = {"type": "input_json_delta", "partial_json": arguments}
-                yield _event("content_block_delta", {**at, "delta": told})
+                delta: Body = {"type": "input_json_delta", "partial_json": arguments}
+                yield _event("content_block_delta", {**at, "delta": delta})
             yield _event("content_block_stop", {**at})
 
 
-_NOTHING: dict[Kind, Body] = {Kind.REASONING: {"thinking": "", "signature": ""}, Kind.TEXT: {}, Kind.CALL: {}}
+_EMPTY_FIELDS: dict[Kind, Body] = {Kind.REASONING: {"thinking": "", "signature": ""}, Kind.TEXT: {}, Kind.CALL: {}}
 """Empty fields of a block at its start."""
 
 
@@ -250,5 +250,5 @@ def _usage(reply: Reply) -> Body:
     }
 
 
-def _event(kind: str, told: Body) -> bytes:
-    return event({"type": kind, **told}, kind)
+def _event(kind: str, fields: Body) -> bytes:
+    return event({"type": kind, **fields}, kind)

@@ -18,20 +18,20 @@ from slime_core.roles import RANGES
 from slime_core.sample import Json
 
 
-def sampling_of(asked: Value) -> tuple[RequestedSetting, ...]:
+def sampling_of(fields: Value) -> tuple[RequestedSetting, ...]:
     """Sampling settings of a request, under the names of any protocol or engine."""
     found = []
-    for at in asked.given(SETTINGS):
+    for at in fields.present(SETTINGS):
         setting, read = SETTINGS[at.path]
         found.append(RequestedSetting(at.path, read(at), setting))
-    found += [RequestedSetting(at.path) for at in asked.given(UNSUPPORTED) if at.json not in UNSUPPORTED[at.path]]
+    found += [RequestedSetting(at.path) for at in fields.present(UNSUPPORTED) if at.json not in UNSUPPORTED[at.path]]
     return tuple(found)
 
 
-def number(asked: Value, name: str, most: float) -> float:
+def number(fields: Value, name: str, most: float) -> float:
     """A setting that the reply repeats; 1 if not given."""
-    given = asked.at(name).number(0, most)
-    return 1.0 if given is None else given
+    value = fields.at(name).number(0, most)
+    return 1.0 if value is None else value
 
 
 def stop_texts(stop: Value) -> tuple[str, ...]:
@@ -39,13 +39,13 @@ def stop_texts(stop: Value) -> tuple[str, ...]:
     texts = [stop] if isinstance(stop.json, str) else list(stop.each())
     for text in texts:
         if not text.text():
-            raise text.wrong("a non-empty text")
+            raise text.invalid("a non-empty text")
     return tuple(text.text() for text in texts)
 
 
-def wants_usage(asked: Value) -> bool:
+def wants_usage(fields: Value) -> bool:
     """Whether a stream must report token counts."""
-    options = asked.at("stream_options")
+    options = fields.at("stream_options")
     return options.is_given and options.at("include_usage").flag()
 
 
@@ -56,7 +56,7 @@ def _within(name: str, most: float | None = None) -> Callable[[Value], float]:
     def read(at: Value) -> float:
         value = at.number(allowed.least, most or allowed.most) or 0.0
         if value not in allowed:
-            raise at.wrong(f"a number {allowed}")
+            raise at.invalid(f"a number {allowed}")
         return value
 
     return read
@@ -106,9 +106,9 @@ UNSUPPORTED: Mapping[str, tuple[Json, ...]] = {
 
 
 KWARGS = "chat_template_kwargs"  # The field's name in all protocols with messages
-OWN = frozenset({"add_generation_prompt", "continue_final_message", "documents", "messages", "tokenize", "tools"})
+RESERVED = frozenset({"add_generation_prompt", "continue_final_message", "documents", "messages", "tokenize", "tools"})
 """Template variables that a request may not set."""
-_BEGUN = "prefilled replies are not supported; send the text as a user message, or a raw prompt to /v1/completions"
+_NO_PREFILL = "prefilled replies are not supported; send the text as a user message, or a raw prompt to /v1/completions"
 _TEXT_ONLY_REPLY = "replies contain text only; the run keeps their tokens"
 OUTPUT_OPTIONS: Mapping[str, Only] = {
     "include_stop_str_in_output": Only((False,), "a reply does not include the stop text"),
@@ -122,10 +122,10 @@ OUTPUT_OPTIONS: Mapping[str, Only] = {
     "truncate_prompt_tokens": Only((), "too long prompts are refused; send a shorter one"),
 }  # Fields of vLLM and SGLang that change a reply's format, in all protocols
 PROMPT_OPTIONS: Mapping[str, Only] = {
-    "add_generation_prompt": Only((True,), _BEGUN),
+    "add_generation_prompt": Only((True,), _NO_PREFILL),
     "add_special_tokens": Only((False,), "the chat template writes all tokens of the prompt"),
     "chat_template": Only((), "the policy is trained with its own chat template"),
-    "continue_final_message": Only((False,), _BEGUN),
+    "continue_final_message": Only((False,), _NO_PREFILL),
     "documents": Only(([],), "send their text in a message"),
     "echo": Only((False,), "a reply does not repeat its prompt"),
     "enable_thinking": Only((), 'send {"chat_template_kwargs": {"enable_thinking": ...}}'),
@@ -139,10 +139,10 @@ PROMPT_OPTIONS: Mapping[str, Only] = {
 
 def template_of(kwargs: Value) -> str:
     """Arguments for the template, as JSON; empty: none."""
-    given = kwargs.object()
-    if own := sorted(OWN & given.keys()):
-        raise unsupported(f"{kwargs.path}.{own[0]}", "other fields of the request set it")
-    if not given:
+    arguments = kwargs.object()
+    if reserved := sorted(RESERVED & arguments.keys()):
+        raise unsupported(f"{kwargs.path}.{reserved[0]}", "other fields of the request set it")
+    if not arguments:
         return ""
     return json.dumps(json.loads(kwargs.as_json()), sort_keys=True, separators=(",", ":"))
 
@@ -171,16 +171,16 @@ def typed_choice_of(choice: Value) -> tuple[bool, tuple[Constraint, ...]]:
     return _chosen(choice, choice.at("type") if choice.is_given else choice, ANTHROPIC_CHOICES)
 
 
-def format_of(wanted: Value) -> tuple[Constraint, ...]:
+def format_of(spec: Value) -> tuple[Constraint, ...]:
     """The constraint of a response format other than text."""
-    if not wanted.is_given or wanted.at("type").text() == "text":
+    if not spec.is_given or spec.at("type").text() == "text":
         return ()
-    return (Constraint(wanted.path, TEXT_ONLY),)
+    return (Constraint(spec.path, TEXT_ONLY),)
 
 
-def forms_of(asked: Value) -> tuple[Constraint, ...]:
+def forms_of(fields: Value) -> tuple[Constraint, ...]:
     """Format constraints of a body, under the names that engines use."""
-    return tuple(Constraint(at.path, TEXT_ONLY) for at in asked.given(FORMS) if at.json)
+    return tuple(Constraint(at.path, TEXT_ONLY) for at in fields.present(FORMS) if at.json)
 
 
 def has_call_rules(tools: Iterable[Tool], *, one_call: bool) -> bool:
@@ -190,7 +190,7 @@ def has_call_rules(tools: Iterable[Tool], *, one_call: bool) -> bool:
 
 def _chosen(choice: Value, kind: Value, known: Mapping[str, bool | None]) -> tuple[bool, tuple[Constraint, ...]]:
     if (name := kind.text("auto")) not in known:
-        raise kind.wrong(f"one of {', '.join(known)}")
+        raise kind.invalid(f"one of {', '.join(known)}")
     may = known[name]
     return may is not False, (Constraint(choice.path, UNFORCED),) if may is None else ()
 
@@ -204,10 +204,10 @@ def function_tool(at: Value, parameters: str) -> Tool:
     """A function tool; its JSON Schema is in the member `parameters`."""
     name = at.at("name").text()
     if not name:
-        raise at.at("name").wrong("a name")
+        raise at.at("name").invalid("a name")
     description, schema = at.at("description").text(""), at.at(parameters)
-    made = Tool(name, description, is_strict=at.at("strict").flag())
-    return replace(made, parameters=schema.as_json()) if schema.is_given else made
+    tool = Tool(name, description, is_strict=at.at("strict").flag())
+    return replace(tool, parameters=schema.as_json()) if schema.is_given else tool
 
 
 def hosted_tool(at: Value, hosted: Hosted) -> None:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 
 from slime_agent_openai.errors import ApiError, refused, unsupported
 from slime_agent_openai.message import Constraint, Delta, Finish, Message, Reply, Request, Role, Tool, ToolCall
-from slime_agent_openai.wires.blocks import Block, Blocks, Kind, Moment, Step
+from slime_agent_openai.wires.blocks import Block, Blocks, Kind, Stage, Step
 from slime_agent_openai.wires.options import (
     KWARGS,
     PROMPT_OPTIONS,
@@ -66,71 +66,71 @@ def read_responses(
     body: Body, new_id: NewId, store: ResponseStore | None = None, *, hosted: Hosted = "refuse"
 ) -> tuple[Request, Wire]:
     """A request, and the wire that writes its reply; `store`: the replies that its session stored."""
-    asked = read_fields(body, REFUSED)
-    _refuse_more(asked)
-    said = _messages(_items(asked.at("input"), store.items if store is not None else {}))
-    if not said:
+    fields = read_fields(body, REFUSED)
+    _check_options(fields)
+    history = _messages(_items(fields.at("input"), store.items if store is not None else {}))
+    if not history:
         raise refused("input is empty; send at least one message", "input")
-    after, instructions = asked.at("previous_response_id").text(""), asked.at("instructions").text("")
+    after, instructions = fields.at("previous_response_id").text(""), fields.at("instructions").text("")
     if instructions and not after:
-        said = [Message(Role.SYSTEM, instructions), *said]
-    tools = [tool for each in asked.at("tools").each() for tool in _tools(each, hosted)]
+        history = [Message(Role.SYSTEM, instructions), *history]
+    tools = [tool for each in fields.at("tools").each() for tool in _tools(each, hosted)]
     offered = tuple(tool for _, tool in tools)
-    name, (may, forced) = new_id("resp"), choice_of(asked.at("tool_choice"))
+    name, (may, forced) = new_id("resp"), choice_of(fields.at("tool_choice"))
     request = Request(
-        tuple(said),
+        tuple(history),
         ids=(name,),
         tools=offered if may else (),
         after=after,
         instructions=instructions if after else "",
-        max_tokens=asked.at("max_output_tokens").whole(1),
-        template=template_of(asked.at(KWARGS)),
-        sampling=sampling_of(asked),
-        constraints=(*forced, *_format(asked.at("text")), *forms_of(asked)),
-        has_call_rules=may and has_call_rules(offered, one_call=asked.at("parallel_tool_calls").denies()),
+        max_tokens=fields.at("max_output_tokens").whole(1),
+        template=template_of(fields.at(KWARGS)),
+        sampling=sampling_of(fields),
+        constraints=(*forced, *_format(fields.at("text")), *forms_of(fields)),
+        has_call_rules=may and has_call_rules(offered, one_call=fields.at("parallel_tool_calls").denies()),
     )
     echoed: Body = {
         "max_output_tokens": request.max_tokens,
-        "metadata": {**asked.at("metadata").object()},
-        "model": asked.at("model").text(MODEL),
+        "metadata": {**fields.at("metadata").object()},
+        "model": fields.at("model").text(MODEL),
         "previous_response_id": after or None,
-        "store": not asked.at("store").denies(),
-        "temperature": number(asked, "temperature", 2),
+        "store": not fields.at("store").denies(),
+        "temperature": number(fields, "temperature", 2),
         "tool_choice": "auto" if may else "none",
-        "top_p": number(asked, "top_p", 1),
+        "top_p": number(fields, "top_p", 1),
         "truncation": "disabled",
     }
     spaces = {tool.name: (space, tool.name.removeprefix(_prefix(space))) for space, tool in tools if space}
-    return request, ResponsesWire(name, echoed, new_id, streams=asked.at("stream").flag(), namespaces=spaces)
+    return request, ResponsesWire(name, echoed, new_id, streams=fields.at("stream").flag(), namespaces=spaces)
 
 
-def _items(given: Value, known: Mapping[str, Body]) -> Iterator[Value]:
+def _items(value: Value, known: Mapping[str, Body]) -> Iterator[Value]:
     """The items of an input; references are replaced by their items."""
-    if isinstance(given.json, str):
-        yield Value({"type": "message", "role": "user", "content": given.text()}, given.path)
+    if isinstance(value.json, str):
+        yield Value({"type": "message", "role": "user", "content": value.text()}, value.path)
         return
-    for item in given.each():
+    for item in value.each():
         if item.at("type").text("message" if item.at("role").is_given else "item_reference") != "item_reference":
             yield item
             continue
         name = item.at("id").text()
         if name not in known:
-            told = f"{item.path} refers to {name!r}, but this session stored no item with this id; send the item itself"
-            raise ApiError(404, told, code="item_not_found", param=item.path)
+            problem = f"{item.path} refers to {name!r}, but this session has no item with this id; send the item itself"
+            raise ApiError(404, problem, code="item_not_found", param=item.path)
         yield Value(known[name], item.path)
 
 
 def _messages(items: Iterable[Value]) -> list[Message]:
     """Messages of the items; consecutive items of one reply form one message."""
-    said: list[Message] = []
+    messages: list[Message] = []
     for item in items:
         new = _item_message(item)
-        if said and said[-1].role is new.role is Role.ASSISTANT:
-            old = said.pop()
+        if messages and messages[-1].role is new.role is Role.ASSISTANT:
+            old = messages.pop()
             text, reasoning = old.text + new.text, old.reasoning + new.reasoning
             new = replace(old, text=text, reasoning=reasoning, calls=(*old.calls, *new.calls))
-        said.append(new)
-    return said
+        messages.append(new)
+    return messages
 
 
 def _item_message(item: Value) -> Message:
@@ -138,7 +138,7 @@ def _item_message(item: Value) -> Message:
     match kind:
         case "message":
             if (role := ROLES.get(item.at("role").text())) is None:
-                raise item.at("role").wrong(", ".join(ROLES))
+                raise item.at("role").invalid(", ".join(ROLES))
             return Message(role, text_of(item.at("content"), TEXTS))
         case "reasoning":
             thoughts = text_of(item.at("content"), THOUGHTS) or text_of(item.at("summary"), THOUGHTS)
@@ -157,12 +157,12 @@ def _prefix(space: str) -> str:
     return space if not space or space.endswith("__") else f"{space}__"
 
 
-def _refuse_more(asked: Value) -> None:
-    for included in asked.at("include").each():
+def _check_options(fields: Value) -> None:
+    for included in fields.at("include").each():
         if included.text() == "message.output_text.logprobs":
             raise unsupported(included.path, "only chat completions return log-probs")
-    if (cut := asked.at("truncation")).text("disabled") not in ("auto", "disabled"):
-        raise cut.wrong('"auto" or "disabled"')
+    if (truncation := fields.at("truncation")).text("disabled") not in ("auto", "disabled"):
+        raise truncation.invalid('"auto" or "disabled"')
 
 
 def _format(text: Value) -> tuple[Constraint, ...]:
@@ -231,40 +231,40 @@ class ResponsesWire:
 
     def add(self, delta: Delta) -> Iterator[bytes]:
         for step in self._blocks.add(delta):
-            yield from self._told(step, "completed")
+            yield from self._step_events(step, "completed")
 
     def end(self, reply: Reply) -> Iterator[bytes]:
         steps = list(self._blocks.end())
         for step in steps:
-            yield from self._told(step, _status(reply) if step.block is steps[-1].block else "completed")
+            yield from self._step_events(step, _status(reply) if step.block is steps[-1].block else "completed")
         yield self._event(f"response.{_status(reply)}", {"response": self.whole(reply)})
 
     def fail(self, error: ApiError) -> Iterator[bytes]:
         yield self._event("error", {"code": error.code, "message": error.message, "param": error.param})
-        output: list[Json] = [self._item(block, "incomplete") for block in self._blocks.told]
-        told: Body = {"code": "server_error", "message": error.message}
-        failed: Body = {**self._base, "status": "failed", "error": told, "output": output}
+        output: list[Json] = [self._item(block, "incomplete") for block in self._blocks.started]
+        error_body: Body = {"code": "server_error", "message": error.message}
+        failed: Body = {**self._base, "status": "failed", "error": error_body, "output": output}
         yield self._event("response.failed", {"response": failed})
 
-    def _told(self, step: Step, status: str) -> Iterator[bytes]:
+    def _step_events(self, step: Step, status: str) -> Iterator[bytes]:
         block = step.block
         at: Body = {"item_id": block.id, "output_index": block.index}
         within: Body = at if block.kind is Kind.CALL else {**at, "content_index": 0}
-        match step.moment:
-            case Moment.BEGUN:
+        match step.stage:
+            case Stage.STARTED:
                 begun = {**self._item(block, "in_progress"), **({} if block.kind is Kind.CALL else {"content": []})}
                 yield self._event("response.output_item.added", {"output_index": block.index, "item": begun})
                 if block.kind is not Kind.CALL:
                     yield self._event("response.content_part.added", {**within, "part": _part(block.kind, "")})
-            case Moment.MORE:
+            case Stage.ADDED:
                 more: Body = {"delta": step.text, **({"logprobs": []} if block.kind is Kind.TEXT else {})}
-                yield self._event(f"response.{_TOLD_AS[block.kind]}.delta", {**within, **more})
-            case Moment.ENDED:
-                yield from self._ended(block, within, status)
+                yield self._event(f"response.{_EVENT_KINDS[block.kind]}.delta", {**within, **more})
+            case Stage.ENDED:
+                yield from self._done_events(block, within, status)
 
-    def _ended(self, block: Block, within: Body, status: str) -> Iterator[bytes]:
+    def _done_events(self, block: Block, within: Body, status: str) -> Iterator[bytes]:
         item = self._item(block, status)
-        kind = f"response.{_TOLD_AS[block.kind]}.done"
+        kind = f"response.{_EVENT_KINDS[block.kind]}.done"
         match block.kind:
             case Kind.REASONING:
                 yield self._event(kind, {**within, "text": block.text})
@@ -279,20 +279,20 @@ class ResponsesWire:
     def _item(self, block: Block, status: str) -> Body:
         if block.call is not None:
             space, name = self._namespaces.get(block.call.name, ("", block.call.name))
-            made: Body = {"type": "function_call", "id": block.id, "call_id": block.call.id, "name": name}
-            return {**made, **({"namespace": space} if space else {}), "arguments": block.text, "status": status}
+            item: Body = {"type": "function_call", "id": block.id, "call_id": block.call.id, "name": name}
+            return {**item, **({"namespace": space} if space else {}), "arguments": block.text, "status": status}
         if block.kind is Kind.TEXT:
             head: Body = {"type": "message", "id": block.id, "status": status, "role": "assistant"}
             return {**head, "content": [_part(block.kind, block.text)]}
         thoughts = _part(block.kind, block.text)
         return {"type": "reasoning", "id": block.id, "status": status, "summary": [], "content": [thoughts]}
 
-    def _event(self, kind: str, told: Body) -> bytes:
+    def _event(self, kind: str, fields: Body) -> bytes:
         number, self._sent = self._sent, self._sent + 1
-        return event({"type": kind, "sequence_number": number, **told}, kind)
+        return event({"type": kind, "sequence_number": number, **fields}, kind)
 
 
-_TOLD_AS = {Kind.REASONING: "reasoning_text", Kind.TEXT: "output_text", Kind.CALL: "function_call_arguments"}
+_EVENT_KINDS = {Kind.REASONING: "reasoning_text", Kind.TEXT: "output_text", Kind.CALL: "function_call_arguments"}
 
 
 def _part(kind: Kind, text: str) -> Body:
@@ -306,11 +306,11 @@ def _status(reply: Reply) -> str:
 
 
 def _usage(reply: Reply) -> Body:
-    made = len(reply.tokens)
+    count = len(reply.tokens)
     return {
         "input_tokens": reply.prompt_tokens,
         "input_tokens_details": {"cached_tokens": reply.cached_tokens, "cache_write_tokens": 0},
-        "output_tokens": made,
+        "output_tokens": count,
         "output_tokens_details": {"reasoning_tokens": reply.reasoning_tokens},
-        "total_tokens": reply.prompt_tokens + made,
+        "total_tokens": reply.prompt_tokens + count,
     }

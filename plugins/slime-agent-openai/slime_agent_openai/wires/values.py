@@ -31,12 +31,12 @@ class Value:
 
     def at(self, name: str) -> "Value":
         if not isinstance(self.json, dict):
-            raise self.wrong("an object")
+            raise self.invalid("an object")
         return Value(self.json.get(name), f"{self.path}.{name}" if self.path else name)
 
-    def given(self, names: Iterable[str]) -> Iterator["Value"]:
+    def present(self, names: Iterable[str]) -> Iterator["Value"]:
         if not isinstance(self.json, dict):
-            raise self.wrong("an object")
+            raise self.invalid("an object")
         get = self.json.get
         yield from (self.at(name) for name in names if get(name) is not None)
 
@@ -45,7 +45,7 @@ class Value:
         if self.json is None:
             return
         if not isinstance(self.json, list):
-            raise self.wrong("a list")
+            raise self.invalid("a list")
         for index, member in enumerate(self.json[since:], since):
             yield Value(member, f"{self.path}[{index}]")
 
@@ -53,12 +53,12 @@ class Value:
         """A text; required if there is no default."""
         value = default if self.json is None else self.json
         if not isinstance(value, str):
-            raise self.wrong("a text")
+            raise self.invalid("a text")
         return self._encodable(value)
 
     def flag(self) -> bool:
         if self.json is not None and not isinstance(self.json, bool):
-            raise self.wrong("true or false")
+            raise self.invalid("true or false")
         return bool(self.json)
 
     def denies(self) -> bool:
@@ -68,28 +68,28 @@ class Value:
         if self.json is None:
             return None
         if not isinstance(self.json, int) or isinstance(self.json, bool) or self.json < least:
-            raise self.wrong(f"an integer of at least {least}")
+            raise self.invalid(f"an integer of at least {least}")
         return self.json
 
     def number(self, least: float, most: float) -> float | None:
         if self.json is None:
             return None
         if not isinstance(self.json, int | float) or isinstance(self.json, bool) or not least <= self.json <= most:
-            raise self.wrong(f"a number from {least:g} to {most:g}")
+            raise self.invalid(f"a number from {least:g} to {most:g}")
         return float(self.json)
 
     def object(self) -> dict[str, Json]:
         if self.json is not None and not isinstance(self.json, dict):
-            raise self.wrong("an object")
+            raise self.invalid("an object")
         return dict(self.json or {})
 
     def as_json(self) -> str:
         try:
             return self._encodable(json.dumps(self.object(), ensure_ascii=False, allow_nan=False))
         except (ValueError, RecursionError):
-            raise self.wrong("an object of plain JSON without NaN or deep nesting") from None
+            raise self.invalid("an object of plain JSON without NaN or deep nesting") from None
 
-    def wrong(self, expected: str) -> ApiError:
+    def invalid(self, expected: str) -> ApiError:
         path = self.path or "the body"
         return refused(f"{path} is {_described(self.json)}; expected {expected}", self.path or None)
 

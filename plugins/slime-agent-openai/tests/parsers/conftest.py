@@ -10,7 +10,7 @@ import tokenizers
 from chat import byte_level, load_with
 
 from slime_agent_openai.message import Message, Role, Tool
-from slime_agent_openai.parsers.answer import Family, Reading
+from slime_agent_openai.parsers.answer import AnswerReader, Family
 from slime_agent_openai.parsers.families import OWN
 from slime_core.data import HfTokenizer
 
@@ -47,10 +47,12 @@ class Written:
         assert whole.startswith(prompt)
         return self.tokenizer.encode(whole[len(prompt) :])
 
-    def reading(self, *, tools: tuple[Tool, ...] = TOOLS, thinks: bool = False) -> Reading:
-        return Reading(self.tokenizer, self.family, numbered(), tools, thinks)
+    def reading(self, *, tools: tuple[Tool, ...] = TOOLS, thinks: bool = False) -> AnswerReader:
+        return AnswerReader(self.tokenizer, self.family, numbered(), tools, thinks)
 
-    def read(self, answer: str | Sequence[int], *, tools: tuple[Tool, ...] = TOOLS, thinks: bool = False) -> Reading:
+    def read(
+        self, answer: str | Sequence[int], *, tools: tuple[Tool, ...] = TOOLS, thinks: bool = False
+    ) -> AnswerReader:
         """A whole answer, in one piece."""
         reading = self.reading(tools=tools, thinks=thinks)
         reading.feed(self.tokenizer.encode(answer) if isinstance(answer, str) else answer)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from slime_agent_openai.message import Tool
-from slime_agent_openai.parsers.answer import folded
+from slime_agent_openai.parsers.answer import message_of
 from slime_agent_openai.parsers.families import OWN
 from slime_agent_openai.parsers.pieces import Piece
 from tests.tables import table
@@ -96,7 +96,7 @@ def test_endless_repetition_parses_in_linear_time(
     for text in filter(None, markers.split(answer)):
         deltas += parser.feed(Piece(text, marker=text in family.markers))
     deltas += parser.end()
-    assert (folded(deltas).text, parser.malformed) == (answer, 1)
+    assert (message_of(deltas).text, parser.malformed) == (answer, 1)
     assert time.process_time() - begun < 2
 
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slime_agent_openai.message import CallDelta, Message, Role, TextDelta, ToolCall
-from slime_agent_openai.parsers.answer import folded
+from slime_agent_openai.parsers.answer import message_of
 from tests.tables import table
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ def test_chunking_does_not_change_the_result(written: Mapping[str, "Written"], w
         deltas += cut.feed(ids[:size])
         ids = ids[size:]
     deltas += cut.end()
-    assert cut.message == whole.message == folded(deltas)
+    assert cut.message == whole.message == message_of(deltas)
     assert (cut.malformed, cut.reasoning_tokens) == (whole.malformed, whole.reasoning_tokens)
     assert all(getattr(delta, "text", "a call") for delta in deltas)
 
