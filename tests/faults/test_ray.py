@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from slime_launcher_ray.guard import end_marked
+from slime_launcher_ray.guard import kill_marked
 from tests.faults.conftest import Command, Folder, Scene, output_of, parent_of, processes
 
 pytestmark = [
@@ -200,7 +200,7 @@ def cluster() -> Iterator[Joined]:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
-    end_marked(f"{MARK}={os.getpid()}")
+    kill_marked(f"{MARK}={os.getpid()}")
     shutil.rmtree(files, ignore_errors=True)
 
 
