@@ -138,7 +138,7 @@ def declared_isolation(spec: CallSpec[object]) -> Isolation | None:
     if spec.isolation is not None:
         return spec.isolation
     made: object = inspect.unwrap(spec.factory)
-    if made is spec.factory:
+    if made is spec.factory and not isinstance(made, type):
         try:
             made = get_type_hints(spec.factory).get("return")
         except (NameError, TypeError):

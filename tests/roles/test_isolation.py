@@ -40,6 +40,11 @@ class Exact:
         return Score(1.0)
 
 
+class BuiltJudge(Judge):
+    def __init__(self, settings: Settings, setup: Setup) -> None:
+        self.settings = settings
+
+
 def makes_a_judge(settings: Settings, setup: Setup) -> Judge:
     return Judge()
 
@@ -78,6 +83,7 @@ def test_limits_that_mean_nothing_are_refused(limits: dict[str, object], message
         (RewardSpec.from_function("r", awaited), Isolation.LOOP, "loop, unprotected"),
         (RewardSpec.from_function("r", plain), Isolation.PROCESS, "process, 30 s, 1024 MiB"),
         (RewardSpec("r", makes_a_judge), Isolation.LOOP, "loop, unprotected"),
+        (RewardSpec("r", BuiltJudge), Isolation.LOOP, "loop, unprotected"),
         (RewardSpec("r", makes_a_plain_one, timeout_s=0.5), Isolation.PROCESS, "process, 0.5 s, 1024 MiB"),
         (RewardSpec("r", makes_either), None, "loop, unprotected if it is async def; else process, 30 s, 1024 MiB"),
         (HEAVY, Isolation.PROCESS, "process, 30 s, 99 MiB"),
