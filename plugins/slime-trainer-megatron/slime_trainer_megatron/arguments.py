@@ -19,7 +19,7 @@ from slime_trainer_megatron.freezing import Patterns
 from slime_trainer_megatron.installed import fields
 from slime_trainer_megatron.layout import Layout
 
-PASSED: Mapping[str, object] = {
+ARGUMENTS: Mapping[str, object] = {
     "tensor_model_parallel_size": Workers,
     "pipeline_model_parallel_size": Workers,
     "num_layers_in_first_pipeline_stage": Positive | None,
@@ -42,7 +42,7 @@ PASSED: Mapping[str, object] = {
     "optimizer_offload_fraction": Annotated[float, Field(ge=0.0, le=1.0)],
 }
 """Arguments passed to megatron-core, with their constraints."""
-RUNS = {
+RUN_KEYS = {
     "lr": "lr",
     "min_lr": "min_lr",
     "weight_decay": "weight_decay",
@@ -54,7 +54,7 @@ RUNS = {
     "calculate_per_token_loss": "calculate_per_token_loss",
 }
 """Arguments that the run determines for every trainer: Megatron's name -> the run's key."""
-MODELS = ("moe_layer_freq", "moe_router_pre_softmax")
+MODEL_KEYS = ("moe_layer_freq", "moe_router_pre_softmax")
 """Arguments that the model determines, in addition to its `DIMENSIONS`."""
 REASONS = {
     "overlap_param_gather": "weights are gathered at the end of every step",
@@ -75,20 +75,20 @@ REASONS = {
     "params_dtype": "the trainer computes in fp32, or in bf16 with bf16 = true",
 }
 """Reasons why some arguments are not supported."""
-OF_EXPERTS = (
+EXPERT_SETTINGS = (
     "expert_model_parallel_size",
     "expert_tensor_parallel_size",
     "moe_aux_loss_coeff",
     "use_rollout_routing_replay",
 )
 """Settings that have no effect on a model without experts."""
-OF_LAYERS: Mapping[str, Callable[[Model], object]] = {
+RECOMPUTED_PARTS: Mapping[str, Callable[[Model], object]] = {
     "mla_up_proj": lambda model: model.latent,
     "moe": lambda model: model.experts,
     "shared_experts": lambda model: model.experts and model.experts.shared,
 }
 """Values of `recompute_modules` whose module only some models have."""
-ALONE = ("mtp_num_layers", "mtp_loss_scaling_factor", "use_rollout_routing_replay")
+POLICY_ONLY = ("mtp_num_layers", "mtp_loss_scaling_factor", "use_rollout_routing_replay")
 """Arguments that apply to the policy and not to a critic."""
 NAME, CRITIC = "MegatronSettings", "MegatronCriticSettings"
 
@@ -102,7 +102,7 @@ class CriticBase(Settings):
 
     @model_validator(mode="before")
     @classmethod
-    def _is_ours(cls, given: object) -> object:
+    def _refuse_foreign(cls, given: object) -> object:
         return _refuse_others(given)
 
 
@@ -168,11 +168,11 @@ class MegatronBase(Settings):
 
     @model_validator(mode="before")
     @classmethod
-    def _is_ours(cls, given: object) -> object:
+    def _refuse_foreign(cls, given: object) -> object:
         return _refuse_others(given)
 
     @model_validator(mode="after")
-    def _fits(self) -> Self:
+    def _check_combinations(self) -> Self:
         layout_of(self).check_ranks()
         for why in _without_effect(self.__dict__, layout_of(self)):
             raise ValueError(why)
@@ -185,24 +185,24 @@ class MegatronBase(Settings):
         return self
 
 
-def of_critic(settings: Settings) -> Settings:
+def critic_settings(settings: Settings) -> Settings:
     """Settings of the critic: the policy's, overridden by `[trainer.megatron.critic]`."""
     critic: Settings | None = settings.__dict__["critic"]
     own = {} if critic is None else {name: value for name, value in critic.__dict__.items() if value is not None}
-    without = {name: type(settings).model_fields[name].default for name in (*ALONE, "critic")}
+    without = {name: type(settings).model_fields[name].default for name in (*POLICY_ONLY, "critic")}
     return settings.model_copy(update={**own, **without})
 
 
 def _check_critic(settings: Settings, critic: Settings) -> None:
     for name, value in critic.__dict__.items():
-        if name in ALONE and value is not None:
+        if name in POLICY_ONLY and value is not None:
             raise ValueError(f"critic.{name} has no effect here: it applies only to the policy; leave it out")
         if name.endswith("_size") and name != "bucket_size" and value not in (None, settings.__dict__[name]):
             raise ValueError(
                 f"critic.{name} = {value}: the critic has the policy's layout, with {name} = "
                 f"{settings.__dict__[name]}; leave it out"
             )
-    for why in _without_effect(of_critic(settings).__dict__, layout_of(settings)):
+    for why in _without_effect(critic_settings(settings).__dict__, layout_of(settings)):
         raise ValueError(f"critic: {why}")
 
 
@@ -215,12 +215,12 @@ def _refuse_others(given: object) -> object:
 
 def refusal(name: str) -> str:
     """Why an argument of Megatron is not supported, or the likely spelling; "" for settings and unknown names."""
-    if name in RUNS:
-        key = RUNS[name]
+    if name in RUN_KEYS:
+        key = RUN_KEYS[name]
         return f"{name} is a key of the run: set {key} at the top of the run file, or --{key.replace('_', '-')}"
-    if name in MODELS:
+    if name in MODEL_KEYS:
         return f"{name} is read from the model's config.json; leave it out"
-    if name in PASSED or name in DIMENSIONS or name in MegatronBase.model_fields:
+    if name in ARGUMENTS or name in DIMENSIONS or name in MegatronBase.model_fields:
         return ""
     if name not in fields():
         nearest = did_you_mean(name, {*fields(), *MegatronBase.model_fields})
@@ -229,7 +229,7 @@ def refusal(name: str) -> str:
     reason = f": {REASONS[name]}" if name in REASONS else ""
     return (
         f"{name} of megatron-core's {fields()[name].owner} is not supported by this trainer{reason}; leave it out. "
-        f"Supported are {', '.join(PASSED)}.{did_you_mean(name, PASSED)}"
+        f"Supported are {', '.join(ARGUMENTS)}.{did_you_mean(name, ARGUMENTS)}"
     )
 
 
@@ -306,13 +306,13 @@ def check_effect(settings: Settings, model: Model) -> None:
             f'[trainer.megatron] recompute_modules: "moe" has no effect here: the model ({model.family}) has no '
             'experts; give "mlp"'
         )
-    for name in OF_EXPERTS if model.experts is None else ():
+    for name in EXPERT_SETTINGS if model.experts is None else ():
         if settings.__dict__[name] not in (None, settings_model().model_fields[name].default):
             raise ConfigError(
                 f"[trainer.megatron] {name} has no effect here: the model ({model.family}) has no experts; leave it out"
             )
     for part in settings.__dict__["recompute_modules"] or ():
-        if part in OF_LAYERS and not OF_LAYERS[part](model):
+        if part in RECOMPUTED_PARTS and not RECOMPUTED_PARTS[part](model):
             raise ConfigError(
                 f"[trainer.megatron] recompute_modules: {part!r} has no effect here: the model ({model.family}) has "
                 "none; leave it out"
@@ -325,14 +325,14 @@ def patterns_of(settings: Settings) -> Patterns:
     return Patterns(given["only_train_params_name_list"], given["freeze_params_name_list"])
 
 
-def passed(settings: Settings, owner: str) -> dict[str, object]:
+def megatron_arguments(settings: Settings, owner: str) -> dict[str, object]:
     """Arguments by name for a configuration class of megatron-core.
 
     Args:
         settings: validated settings.
         owner: the class that defines the arguments, see `slime_trainer_megatron.installed.Field`.
     """
-    return {name: settings.__dict__[name] for name in PASSED if fields()[name].owner == owner}
+    return {name: settings.__dict__[name] for name in ARGUMENTS if fields()[name].owner == owner}
 
 
 def _without_effect(given: Mapping[str, object], layout: Layout) -> Iterator[str]:
@@ -375,7 +375,7 @@ def settings_model() -> type[Settings]:
     """
     made: dict[str, tuple[object, object]] = {
         name: (annotation, Field(fields()[name].default, description=fields()[name].help))
-        for name, annotation in PASSED.items()
+        for name, annotation in ARGUMENTS.items()
     }
     for name, kind in DIMENSIONS.items():
         text = f"{fields()[name].help} Read from the model's config.json; a value given here must match it."
@@ -391,7 +391,7 @@ def critic_model() -> type[Settings]:
     """The settings model of `[trainer.megatron.critic]`."""
     made = {
         name: (annotation | None, Field(None, description=fields()[name].help))  # type: ignore[operator]
-        for name, annotation in PASSED.items()
+        for name, annotation in ARGUMENTS.items()
     }
     model = create_model(CRITIC, __base__=CriticBase, __module__=__name__, **made)  # type: ignore[call-overload]
     return cast(type[Settings], model)

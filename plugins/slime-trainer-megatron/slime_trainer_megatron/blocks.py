@@ -42,7 +42,7 @@ from megatron.core.transformer.transformer_layer import (
 )
 
 from slime_trainer_megatron.families import Model
-from slime_trainer_megatron.packing import mine_of_whole
+from slime_trainer_megatron.packing import rank_token_indices
 from slime_trainer_megatron.router import StepRouter
 
 
@@ -78,7 +78,7 @@ class NormedColumnParallelLinear(ColumnParallelLinear):  # type: ignore[misc]
         return cast(tuple[torch.Tensor, torch.Tensor | None], super().forward(normed, *rest, **options))
 
 
-class WholeLinear(torch.nn.Module):
+class ReplicatedLinear(torch.nn.Module):
     """A linear layer replicated on every tensor-parallel rank, applied to the rank's part of the tokens."""
 
     def __init__(self, input_size: int, output_size: int, *, config: TransformerConfig, **rest: object) -> None:
@@ -131,11 +131,11 @@ class PackedAttention(MegatronModule):  # type: ignore[misc]
         place = row * length + token - ends[row]  # of each token, if every text is padded to one length
         own = place
         if size > 1:
-            mine = [mine_of_whole(ends, size, rank).to(query.device) for rank in range(size)]
+            mine = [rank_token_indices(ends, size, rank).to(query.device) for rank in range(size)]
             own, place = place[mine[self._cp.rank()]], place[torch.cat(mine)]
-            key, value = (_of_all(each, self._cp) for each in (key, value))
+            key, value = (_gather_context(each, self._cp) for each in (key, value))
         rows = len(ends) - 1
-        q, k, v = (_spread(each, where, rows, length) for each, where in ((query, own), (key, place), (value, place)))
+        q, k, v = (_unpack(each, where, rows, length) for each, where in ((query, own), (key, place), (value, place)))
         # Keys and values are repeated per query head; otherwise torch's CPU kernel builds the whole score matrix.
         repeat = q.shape[1] // k.shape[1]
         k, v = (each.repeat_interleave(repeat, 1) if repeat > 1 else each for each in (k, v))
@@ -154,24 +154,24 @@ def _rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor
     return F.rms_norm(x.float(), (x.shape[-1],), None, eps).to(x.dtype) * weight
 
 
-def _of_all(part: torch.Tensor, group: torch.distributed.ProcessGroup) -> torch.Tensor:
+def _gather_context(part: torch.Tensor, group: torch.distributed.ProcessGroup) -> torch.Tensor:
     """[T of a rank, ...] -> [T of all ranks, ...]; the backward pass sums the gradients."""
     gathered = gather_from_sequence_parallel_region(part.contiguous(), tensor_parallel_output_grad=True, group=group)
     return cast(torch.Tensor, gathered)
 
 
-def _spread(tokens: torch.Tensor, place: torch.Tensor, rows: int, length: int) -> torch.Tensor:
+def _unpack(tokens: torch.Tensor, place: torch.Tensor, rows: int, length: int) -> torch.Tensor:
     """[T, heads, d] -> [rows, heads, length, d], each token at its place, zeros elsewhere."""
     flat = tokens.new_zeros(rows * length, *tokens.shape[1:])
     return flat.index_copy(0, place, tokens).view(rows, length, *tokens.shape[1:]).transpose(1, 2)
 
 
-Added = Callable[[tuple[torch.Tensor, torch.Tensor | None], torch.Tensor, float], torch.Tensor]
+BiasDropoutAdd = Callable[[tuple[torch.Tensor, torch.Tensor | None], torch.Tensor, float], torch.Tensor]
 """Adds a sublayer's output and bias to its input."""
-OF_LATENT = 1e-6
+LATENT_EPSILON = 1e-6
 """Epsilon of the norms of latent vectors, which differs from the epsilon of other norms."""
 # For latent vectors megatron-core uses Transformer Engine's layer, even if that package is not installed.
-multi_latent_attention.__dict__["TELinear"] = WholeLinear
+multi_latent_attention.__dict__["TELinear"] = ReplicatedLinear
 
 
 def block_spec(config: TransformerConfig, model: Model) -> TransformerBlockSubmodules:
@@ -182,13 +182,13 @@ def block_spec(config: TransformerConfig, model: Model) -> TransformerBlockSubmo
     return TransformerBlockSubmodules(layer_specs=specs, layer_norm=RmsNorm)
 
 
-def further_spec(config: TransformerConfig, model: Model) -> MultiTokenPredictionBlockSubmodules:
+def mtp_spec(config: TransformerConfig, model: Model) -> MultiTokenPredictionBlockSubmodules:
     """The layers for multi-token prediction, on the last stage."""
     specs = []
     for number in range(model.further):
         layer = _layer(config, model, model.layers + number)
         parts = MultiTokenPredictionLayerSubmodules(RmsNorm, RmsNorm, ColumnParallelLinear, layer, RmsNorm)
-        specs.append(ModuleSpec(FurtherLayer, submodules=parts))
+        specs.append(ModuleSpec(MtpLayer, submodules=parts))
     return MultiTokenPredictionBlockSubmodules(layer_specs=specs)
 
 
@@ -199,7 +199,7 @@ def _layer(config: TransformerConfig, model: Model, layer: int) -> ModuleSpec:
         self_attention=_latent() if model.latent else _grouped(config),
         self_attn_bda=get_bias_dropout_add,
         pre_mlp_layernorm=RmsNorm if mixture else IdentityOp,
-        mlp=_mixture() if mixture else _mlp(),
+        mlp=_expert_layer() if mixture else _mlp(),
         mlp_bda=get_bias_dropout_add,
     )
     return ModuleSpec(SandwichedLayer if model.sandwiched else TransformerLayer, submodules=submodules)
@@ -220,10 +220,10 @@ def _grouped(config: TransformerConfig) -> ModuleSpec:
 def _latent() -> ModuleSpec:
     submodules = MLASelfAttentionSubmodules(
         linear_q_proj=ColumnParallelLinear,
-        linear_q_down_proj=WholeLinear,
-        linear_q_up_proj=LatentUp,
-        linear_kv_down_proj=WholeLinear,
-        linear_kv_up_proj=LatentUp,
+        linear_q_down_proj=ReplicatedLinear,
+        linear_q_up_proj=LatentUpProjection,
+        linear_kv_down_proj=ReplicatedLinear,
+        linear_kv_up_proj=LatentUpProjection,
         core_attention=PackedAttention,
         linear_proj=RowParallelLinear,
         q_layernorm=IdentityOp,
@@ -236,13 +236,13 @@ def _mlp() -> ModuleSpec:
     return ModuleSpec(MLP, submodules=MLPSubmodules(NormedColumnParallelLinear, linear_fc2=RowParallelLinear))
 
 
-def _mixture() -> ModuleSpec:
+def _expert_layer() -> ModuleSpec:
     expert = MLPSubmodules(ColumnParallelLinear, linear_fc2=RowParallelLinear)
     experts, shared = (ModuleSpec(kind, submodules=expert) for kind in (SequentialMLP, SharedExpertMLP))
     return ModuleSpec(MoELayer, submodules=MoESubmodules(experts, shared, router=StepRouter))
 
 
-class FurtherLayer(MultiTokenPredictionLayer):  # type: ignore[misc]
+class MtpLayer(MultiTokenPredictionLayer):  # type: ignore[misc]
     """A layer for multi-token prediction; its activations are not recomputed."""
 
     def _checkpointed_forward(self, forward: Callable[..., torch.Tensor], **given: object) -> torch.Tensor:
@@ -259,12 +259,12 @@ class SandwichedLayer(TransformerLayer):  # type: ignore[misc]
         hidden, epsilon = self.config.hidden_size, self.config.layernorm_epsilon
         self.post_self_attn_layernorm = RmsNorm(self.config, hidden, epsilon)
         self.post_mlp_layernorm = RmsNorm(self.config, hidden, epsilon)
-        self.self_attn_bda = _normed(get_bias_dropout_add, self.post_self_attn_layernorm)
-        self.mlp_bda = _normed(get_bias_dropout_add, self.post_mlp_layernorm)
+        self.self_attn_bda = _with_norm(get_bias_dropout_add, self.post_self_attn_layernorm)
+        self.mlp_bda = _with_norm(get_bias_dropout_add, self.post_mlp_layernorm)
 
 
-def _normed(usual: Callable[[bool, bool], Added], norm: RmsNorm) -> Callable[[bool, bool], Added]:
-    def made(training: bool, fused: bool) -> Added:
+def _with_norm(usual: Callable[[bool, bool], BiasDropoutAdd], norm: RmsNorm) -> Callable[[bool, bool], BiasDropoutAdd]:
+    def made(training: bool, fused: bool) -> BiasDropoutAdd:
         added = usual(training, fused)
 
         def add(
@@ -277,7 +277,7 @@ def _normed(usual: Callable[[bool, bool], Added], norm: RmsNorm) -> Callable[[bo
     return made
 
 
-class LatentUp(NormedColumnParallelLinear):
+class LatentUpProjection(NormedColumnParallelLinear):
     """Projects latent vectors to heads, after a norm."""
 
-    epsilon = OF_LATENT
+    epsilon = LATENT_EPSILON

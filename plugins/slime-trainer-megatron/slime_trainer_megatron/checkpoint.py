@@ -28,7 +28,7 @@ from slime_trainer_megatron.families import Model
 from slime_trainer_megatron.hf_files import HfWriter
 from slime_trainer_megatron.model import Policy
 from slime_trainer_megatron.optimizer import MOMENTS, RankOptimizer
-from slime_trainer_megatron.torch_dist import Piece, Saving, Stored, held_by
+from slime_trainer_megatron.torch_dist import Piece, Saving, StoredCheckpoint, rank_parameters
 
 FORMAT = 2
 ABOUT = "megatron.json"
@@ -47,12 +47,12 @@ OLD = "old_actor."
 """Name prefix of the weights that generated the next rollout."""
 REFERENCE = "reference."
 """Name prefix of a refreshed reference's weights."""
-BESIDE = ("*.json", "*.txt", "*.model", "*.jinja")
+COPIED_FILES = ("*.json", "*.txt", "*.model", "*.jinja")
 """Patterns of files in a model directory that are copied along with its weights."""
 
 
 @dataclass(frozen=True)
-class Saved:
+class RankState:
     """Objects that a rank saves and loads."""
 
     policy: Policy
@@ -76,7 +76,7 @@ def slots_of(model: Model) -> list[WeightSlot]:
     return [slot for weight in model.weights() for slot in weight.hf]
 
 
-def save(directory: Path, saved: Saved, *, hf: bool) -> Saving:
+def save(directory: Path, saved: RankState, *, hf: bool) -> Saving:
     """Begin to write `optim/` for `load`; with `hf`, the model directory `hf/` is complete on return.
 
     Called on all ranks.
@@ -88,16 +88,16 @@ def save(directory: Path, saved: Saved, *, hf: bool) -> Saving:
     pieces += _trained(critic.policy, critic.optimizer, CRITIC) if critic else ()
     old = saved.old.saved() if saved.old else None
     if reference := saved.companions.refreshed():
-        for held in held_by(reference.policy):
-            pieces += held.pieces(reference.value_of(held.parameter), REFERENCE) if held.is_given else []
-    for held in held_by(old[1]) if old else ():
-        pieces += held.pieces(held.parameter.data, OLD) if held.is_given else []
+        for held in rank_parameters(reference.policy):
+            pieces += held.pieces(reference.value_of(held.parameter), REFERENCE) if held.is_written else []
+    for held in rank_parameters(old[1]) if old else ():
+        pieces += held.pieces(held.parameter.data, OLD) if held.is_written else []
     folder = directory / "optim"
     saving = Saving(folder, pieces)
     if first:
-        model = _in_files(saved.model)
+        model = _stored_model(saved.model)
         about = {"format": FORMAT, "steps": saved.optimizer.steps, "model": model, **saved.companions.saved_numbers()}
-        about |= began_with(saved.source)
+        about |= initial_model(saved.source)
         if old:
             about[VERSION] = old[0]
         if critic:
@@ -107,7 +107,7 @@ def save(directory: Path, saved: Saved, *, hf: bool) -> Saving:
     return saving
 
 
-def load(directory: Path, saved: Saved) -> None:
+def load(directory: Path, saved: RankState) -> None:
     """Read this rank's part of what any layout saved.
 
     Raises:
@@ -115,45 +115,45 @@ def load(directory: Path, saved: Saved) -> None:
     """
     folder = directory / "optim"
     about = read_about(folder)
-    theirs, mine = about.get("model"), _in_files(saved.model)
+    theirs, mine = about.get("model"), _stored_model(saved.model)
     if differ := [key for key in mine if not isinstance(theirs, dict) or theirs.get(key) != mine[key]]:
         raise CheckpointError(
             f"{folder} belongs to another model: {', '.join(differ)} differ from the config.json of hf_checkpoint; "
             "continue with the model that the run began with"
         )
-    stored, critic = Stored(folder), saved.companions.critic
+    stored, critic = StoredCheckpoint(folder), saved.companions.critic
     _restore(stored, int(str(about["steps"])), saved.policy, saved.optimizer)
     if critic:
         if "critic_steps" not in about:
             raise CheckpointError(f"{folder} has no critic: its run had none. Continue without a critic, too")
         _restore(stored, int(str(about["critic_steps"])), critic.policy, critic.optimizer, CRITIC)
     if reference := saved.companions.restored(about):
-        for held in held_by(reference.policy):
+        for held in rank_parameters(reference.policy):
             stored.read(held.pieces(reference.value_of(held.parameter), REFERENCE))
     if saved.old and VERSION in about:
-        for held in held_by(saved.old.restored):
+        for held in rank_parameters(saved.old.restored):
             stored.read(held.pieces(held.parameter.data, OLD))
         saved.old.restore(int(str(about[VERSION])))
 
 
 def _trained(policy: Policy, optimizer: RankOptimizer, prefix: str = "") -> Iterator[Piece]:
     """A rank's part of weights and moments, in fp32."""
-    for held in held_by(policy):
+    for held in rank_parameters(policy):
         parameter = held.with_moments()
         value = held.parameter if parameter is None else optimizer.master(parameter)
-        if held.is_given:
+        if held.is_written:
             yield from held.pieces(value, prefix)
         if parameter is None:
             continue
         for kind, name in MOMENTS.items():
             moment = optimizer.moment(kind, parameter)  # a collective of all replicas
-            if held.is_given:
+            if held.is_written:
                 yield from held.pieces(moment, f"{prefix}{OPTIMIZER}{name}.")
 
 
-def _restore(stored: Stored, steps: int, policy: Policy, optimizer: RankOptimizer, prefix: str = "") -> None:
+def _restore(stored: StoredCheckpoint, steps: int, policy: Policy, optimizer: RankOptimizer, prefix: str = "") -> None:
     optimizer.restore(steps)
-    for held in held_by(policy):
+    for held in rank_parameters(policy):
         if (parameter := held.with_moments()) is None:
             stored.read(held.pieces(held.parameter, prefix))
             continue
@@ -166,7 +166,7 @@ def _restore(stored: Stored, steps: int, policy: Policy, optimizer: RankOptimize
             optimizer.put_moment(kind, parameter, whole)
 
 
-def _in_files(model: Model) -> dict[str, object]:
+def _stored_model(model: Model) -> dict[str, object]:
     return asdict(replace(model, bf16=False))
 
 
@@ -190,7 +190,7 @@ def read_about(folder: Path) -> dict[str, object]:
     return about
 
 
-def began_with(source: Path) -> dict[str, object]:
+def initial_model(source: Path) -> dict[str, object]:
     """Path and config of the initial model directory, saved for conversion back to a model directory."""
     return {"hf_checkpoint": str(source.resolve()), "config": dict(config_of(source))}
 
@@ -198,7 +198,7 @@ def began_with(source: Path) -> dict[str, object]:
 def copy_other_files(source: Path, target: Path, dtype: str) -> None:
     """Copy configuration and tokenizer, and set the dtype of the written weights in the configuration."""
     target.mkdir(parents=True, exist_ok=True)
-    for path in _matching(source, BESIDE):
+    for path in _matching(source, COPIED_FILES):
         if not path.name.endswith(".index.json"):
             shutil.copyfile(path, target / path.name)
     write_config(target, config_of(source), dtype)
@@ -213,7 +213,7 @@ def write_config(target: Path, given: Mapping[str, object], dtype: str) -> None:
     make_portable(target)
 
 
-def _write_hf(folder: Path, saved: Saved) -> None:
+def _write_hf(folder: Path, saved: RankState) -> None:
     made = export_weights(saved.policy, saved.model)
     if dist.get_rank() != 0:
         for _ in made:

@@ -53,7 +53,7 @@ class FrozenModel:
         """Context manager: yields the model, which always has its own weights."""
         yield self.policy
 
-    def take(self, policy: Policy) -> None:
+    def copy_from(self, policy: Policy) -> None:
         """Replace the weights by the policy's."""
         copy_weights(self.policy, weights_of(policy))
 
@@ -76,7 +76,7 @@ class SwappedModel:
         """
         self.policy = policy
         """The policy, whose module both models share."""
-        self._pairs = {id(each): (each, _in_main_memory(each)) for each in weights_of(policy).values()}
+        self._pairs = {id(each): (each, _empty_on_cpu(each)) for each in weights_of(policy).values()}
         load_hf(policy, directory, model, self.value_of)
         self.passes = passes_of(policy, model, setup)
         """Passes of these weights, valid while they are `in_place`."""
@@ -91,7 +91,7 @@ class SwappedModel:
             self._exchange()
 
     @torch.no_grad()
-    def take(self, policy: Policy) -> None:
+    def copy_from(self, policy: Policy) -> None:
         """Copy the policy's current weights."""
         for parameter, stored in self._pairs.values():
             stored.copy_(parameter)
@@ -115,7 +115,7 @@ def passes_of(policy: Policy, model: Model, setup: RankSetup, *, replays: bool =
     return Passes(policy, policy, model, head, given["max_tokens_per_gpu"], replays=replays)
 
 
-def _in_main_memory(weight: torch.Tensor) -> torch.Tensor:
+def _empty_on_cpu(weight: torch.Tensor) -> torch.Tensor:
     return torch.empty_like(weight, device="cpu", pin_memory=weight.device.type == "cuda", requires_grad=False)
 
 
@@ -153,7 +153,7 @@ class CompanionModels:
             return
         due = rollout_id // self._interval
         if self._refreshed is not None and due > self._refreshed:
-            self.reference.take(policy)
+            self.reference.copy_from(policy)
         self._refreshed = due
 
     def add_log_probs(

@@ -93,7 +93,7 @@ def replace_cuda(device: torch.device) -> None:
 
 
 @contextmanager
-def importing() -> Iterator[None]:
+def suppress_import_warnings() -> Iterator[None]:
     """Import megatron-core without its warnings of missing packages and deprecated calls."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -101,7 +101,7 @@ def importing() -> Iterator[None]:
 
 
 @contextmanager
-def quietly() -> Iterator[None]:
+def suppress_warnings() -> Iterator[None]:
     """Suppress megatron-core's warnings of missing packages and of future changes, which a user cannot fix."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", module=r"megatron\.|torch\.distributed|contextlib")
@@ -109,7 +109,7 @@ def quietly() -> Iterator[None]:
 
 
 @contextmanager
-def tensors_stay() -> Iterator[None]:
+def fake_cuda() -> Iterator[None]:
     """Make CPU tensors report that they are on a GPU while a model or an optimizer is built.
 
     Megatron moves the embedding to compare it between stages. Its distributed optimizer checks each parameter's type,
@@ -162,11 +162,11 @@ def _torch() -> ModuleProxy:
         "stream": NoStream,
         "synchronize": _nothing,
     }
-    factories: dict[str, object] = {name: _made_here(name) for name in FACTORIES}
+    factories: dict[str, object] = {name: _on_model_device(name) for name in FACTORIES}
     return ModuleProxy(torch, {"cuda": ModuleProxy(torch.cuda, cuda), **factories})
 
 
-def _made_here(name: str) -> Callable[..., torch.Tensor]:
+def _on_model_device(name: str) -> Callable[..., torch.Tensor]:
     factory: Callable[..., torch.Tensor] = getattr(torch, name)
 
     @functools.wraps(factory)

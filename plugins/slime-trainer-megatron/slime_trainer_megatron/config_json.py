@@ -34,13 +34,13 @@ def read_model(config: Config) -> Model:
     return FAMILIES[family](config)
 
 
-def with_further(config: Config, layers: int) -> Model:
+def with_mtp(config: Config, layers: int) -> Model:
     """The model of a config.json, with `layers` layers for multi-token prediction.
 
     Raises:
         ConfigError: as `read_model`, or the model has another number of these layers.
     """
-    model, there = read_model(config), further_layers(config)
+    model, there = read_model(config), mtp_layer_count(config)
     if layers and layers != there:
         found = f"num_nextn_predict_layers = {there}; give {there}, or" if there else "no layers for that;"
         raise ConfigError(
@@ -50,15 +50,15 @@ def with_further(config: Config, layers: int) -> Model:
     return replace(model, further=layers)
 
 
-def further_layers(config: Config) -> int:
+def mtp_layer_count(config: Config) -> int:
     """Number of layers for multi-token prediction in a config.json."""
-    given = config.get("num_nextn_predict_layers") if config.get("model_type") in WITH_FURTHER else 0
+    given = config.get("num_nextn_predict_layers") if config.get("model_type") in MTP_FAMILIES else 0
     return given if isinstance(given, int) else 0
 
 
-def read_directory(directory: Path, *, bf16: bool = False, further: int = 0) -> Model:
-    """The model of a directory, by its config.json, in fp32 or bf16; errors as of `with_further`."""
-    return replace(with_further(config_of(directory), further), bf16=bf16)
+def read_directory(directory: Path, *, bf16: bool = False, mtp_layers: int = 0) -> Model:
+    """The model of a directory, by its config.json, in fp32 or bf16; errors as of `with_mtp`."""
+    return replace(with_mtp(config_of(directory), mtp_layers), bf16=bf16)
 
 
 def config_of(directory: Path) -> Config:
@@ -96,13 +96,13 @@ def _llama(config: Config) -> Model:
 def _glm4(config: Config) -> Model:
     config = {"head_dim": 128, **config}
     found = _decoder(config, qkv_bias=bool(config.get("attention_bias", True)), qk_norm=False)
-    return replace(found, placed=_placed(config, 0.5), interleaved=True, sandwiched=True)
+    return replace(found, placed=_rotary_fraction(config, 0.5), interleaved=True, sandwiched=True)
 
 
 def _glm4_moe(config: Config) -> Model:
     qk_norm = bool(config.get("use_qk_norm", False))
     found = _decoder(config, qkv_bias=bool(config.get("attention_bias", False)), qk_norm=qk_norm)
-    return replace(found, placed=_placed(config, 0.5), experts=_chosen_by_sigmoids(config, dense=1))
+    return replace(found, placed=_rotary_fraction(config, 0.5), experts=_sigmoid_experts(config, dense=1))
 
 
 def _deepseek_v3(config: Config) -> Model:
@@ -124,12 +124,12 @@ def _deepseek_v3(config: Config) -> Model:
         theta=theta,
         stretch=stretch,
         latent=latent,
-        experts=_chosen_by_sigmoids(config, dense=3),
+        experts=_sigmoid_experts(config, dense=3),
         head=latent.value,
     )
 
 
-def _chosen_by_sigmoids(config: Config, dense: int) -> Experts:
+def _sigmoid_experts(config: Config, dense: int) -> Experts:
     """The experts of DeepSeek-V3 and of model families with the same routing.
 
     Args:
@@ -177,7 +177,7 @@ FAMILIES: Mapping[str, Callable[[Config], Model]] = {
     "qwen3_moe": _qwen3_moe,
 }
 """Reader of config.json for each `model_type`."""
-WITH_FURTHER = ("deepseek_v3", "glm4_moe")
+MTP_FAMILIES = ("deepseek_v3", "glm4_moe")
 """Model types that may have layers for multi-token prediction."""
 
 
@@ -203,7 +203,7 @@ def _decoder(config: Config, *, qkv_bias: bool, qk_norm: bool) -> Model:
     )
 
 
-STRETCHES: Mapping[str, tuple[str, ...]] = {
+ROPE_SCALING_KEYS: Mapping[str, tuple[str, ...]] = {
     "llama3": ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"),
     "yarn": ("factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim", "original_max_position_embeddings"),
 }
@@ -216,7 +216,7 @@ def _rope_parameters(config: Config) -> dict[str, object]:
     return {key: value for each in given for key, value in each.items()}
 
 
-def _placed(config: Config, default: float) -> float:
+def _rotary_fraction(config: Config, default: float) -> float:
     name = "partial_rotary_factor"
     return _real(_rope_parameters(config).get(name, config.get(name)), default)
 
@@ -227,7 +227,7 @@ def _rope(config: Config, stretched: str) -> tuple[float, LlamaRope | Yarn | Non
     kind = rope.get("rope_type", rope.get("type", "default"))
     if kind == "default":
         return theta, None
-    names, given = STRETCHES[stretched], {"beta_fast": 32.0, "beta_slow": 1.0, **rope}
+    names, given = ROPE_SCALING_KEYS[stretched], {"beta_fast": 32.0, "beta_slow": 1.0, **rope}
     values = [given.get(name) for name in names]
     known = all(isinstance(each, int | float) and each for each in values)
     if kind != stretched or not known or rope.get("attention_factor") is not None:

@@ -21,35 +21,35 @@ from slime_core.outputs import refuse_occupied
 from slime_core.roles import WeightDtype
 from slime_train import refuse_quantized
 from slime_trainer_megatron.collectives import init_single_process
-from slime_trainer_megatron.compat import importing
+from slime_trainer_megatron.compat import suppress_import_warnings
 
-with importing():
+with suppress_import_warnings():
     from slime_trainer_megatron.checkpoint import (
         ABOUT,
         BACKEND,
         FORMAT,
-        began_with,
         copy_other_files,
+        initial_model,
         read_about,
         slots_of,
         write_config,
     )
-    from slime_trainer_megatron.config_json import Config, config_of, further_layers, read_model, with_further
+    from slime_trainer_megatron.config_json import Config, config_of, mtp_layer_count, read_model, with_mtp
     from slime_trainer_megatron.convert import fuse, split
     from slime_trainer_megatron.export import as_stored, shape_of, whole_piece
     from slime_trainer_megatron.families import Model, Weight
     from slime_trainer_megatron.hf_files import HfWeights, HfWriter
-    from slime_trainer_megatron.torch_dist import METADATA, Piece, Saving, Stored
+    from slime_trainer_megatron.torch_dist import METADATA, Piece, Saving, StoredCheckpoint
 
 Say = Callable[[str], None]
 """Callback for a line of progress."""
 RELEASE = "release"
 """Megatron's folder name for a checkpoint that was converted, not trained."""
-OF_MODEL = ("decoder.", "embedding.", "mtp.", "output_layer.")
+MODEL_PREFIXES = ("decoder.", "embedding.", "mtp.", "output_layer.")
 """Name prefixes of a model's weights."""
-FURTHER = "mtp.layers.0.eh_proj.weight"
+MTP_WEIGHT = "mtp.layers.0.eh_proj.weight"
 """A weight that only checkpoints with multi-token prediction have."""
-NEWEST = "latest_checkpointed_iteration.txt"
+LATEST_FILE = "latest_checkpointed_iteration.txt"
 """File in which Megatron names the newest folder."""
 
 
@@ -66,8 +66,8 @@ def to_torch_dist(source: Path, target: Path, say: Say) -> Path:
     refuse_occupied("the target", target)
     refuse_quantized(source)
     init_single_process()
-    weights, further = HfWeights(source), further_layers(config)
-    model = with_further(config, further)
+    weights, further = HfWeights(source), mtp_layer_count(config)
+    model = with_mtp(config, further)
     if further and not all(slot.name in weights for slot in slots_of(model)):
         model = read_model(config)  # a model's files often lack the multi-token-prediction layers
     weights.check(slots_of(model))
@@ -82,10 +82,10 @@ def to_torch_dist(source: Path, target: Path, say: Say) -> Path:
         for weight in model.weights()
     ]
     Saving(folder, pieces, copies=False).finish(wait=True)
-    about = {"format": FORMAT, "steps": 0, "model": asdict(model), **began_with(source)}
+    about = {"format": FORMAT, "steps": 0, "model": asdict(model), **initial_model(source)}
     (folder / ABOUT).write_text(json.dumps(about, indent=2), "utf-8")
     (folder / "metadata.json").write_text(json.dumps(BACKEND), "utf-8")
-    (target / NEWEST).write_text(RELEASE, "utf-8")
+    (target / LATEST_FILE).write_text(RELEASE, "utf-8")
     return folder
 
 
@@ -108,14 +108,14 @@ def to_hf(source: Path, target: Path, origin: Path | None, shard_bytes: int, say
     folder = files_of(source)
     refuse_occupied("the target", target)
     config, origin = _origin(folder, origin)
-    stored = Stored(folder)
-    further = FURTHER in stored.shapes()
-    model = with_further(config, further_layers(config) if further else 0)
+    stored = StoredCheckpoint(folder)
+    further = MTP_WEIGHT in stored.shapes()
+    model = with_mtp(config, mtp_layer_count(config) if further else 0)
     weights = list(model.weights())
-    places = [_place(model, weight, stored) for weight in weights]
+    places = [_stored_piece(model, weight, stored) for weight in weights]
     written = [stored.dtype_of(place) for place in places]
     known = {place.key for place in places}
-    if more := [key for key in sorted(stored.shapes()) if key.startswith(OF_MODEL) and key not in known]:
+    if more := [key for key in sorted(stored.shapes()) if key.startswith(MODEL_PREFIXES) and key not in known]:
         raise CheckpointError(
             f"{folder} belongs to another model: it has {more[0]!r}, which the model of {origin or ABOUT} does not have"
         )
@@ -129,7 +129,7 @@ def to_hf(source: Path, target: Path, origin: Path | None, shard_bytes: int, say
         for weight, place, dtype in zip(weights, places, written, strict=True):
             progress.next()
             whole = torch.empty(shape_of(weight), dtype=dtype)
-            stored.read([replace(place, value=partial(_itself, whole))])
+            stored.read([replace(place, value=partial(_identity, whole))])
             for slot, part in zip(weight.hf, split(model, weight, whole), strict=True):
                 writer.add(slot.name, part)
     dtype_name = slots[0].dtype.value
@@ -159,7 +159,7 @@ def files_of(source: Path) -> Path:
     Raises:
         CheckpointError: none of them is a checkpoint.
     """
-    newest, tried = source / NEWEST, [source, source / "optim"]
+    newest, tried = source / LATEST_FILE, [source, source / "optim"]
     if newest.is_file():
         name = newest.read_text("utf-8").strip()
         tried.append(source / (f"iter_{int(name):07}" if name.isdigit() else RELEASE))
@@ -172,12 +172,12 @@ def files_of(source: Path) -> Path:
     )
 
 
-def _place(model: Model, weight: Weight, stored: Stored) -> Piece:
+def _stored_piece(model: Model, weight: Weight, stored: StoredCheckpoint) -> Piece:
     nothing = torch.empty(0)
-    return as_stored(whole_piece(model, weight, nothing.dtype, partial(_itself, nothing)), weight, stored.shapes())
+    return as_stored(whole_piece(model, weight, nothing.dtype, partial(_identity, nothing)), weight, stored.shapes())
 
 
-def _itself(tensor: torch.Tensor) -> torch.Tensor:
+def _identity(tensor: torch.Tensor) -> torch.Tensor:
     return tensor
 
 

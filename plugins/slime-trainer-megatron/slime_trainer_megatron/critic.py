@@ -20,12 +20,12 @@ from megatron.core.transformer.utils import make_sharded_tensors_for_checkpoint
 from slime_core.errors import ConfigError, NonFiniteError
 from slime_core.roles import RankSetup
 from slime_train import Share, value_loss
-from slime_trainer_megatron.arguments import check_model, of_critic
+from slime_trainer_megatron.arguments import check_model, critic_settings
 from slime_trainer_megatron.collectives import broadcast_json, sum_over_ranks
 from slime_trainer_megatron.config_json import read_directory
 from slime_trainer_megatron.model import Policy, build_policy, load_hf
 from slime_trainer_megatron.optimizer import RankOptimizer, gradients_of
-from slime_trainer_megatron.passes import Found, Head, Passes
+from slime_trainer_megatron.passes import Head, Passes, TokenOutputs
 
 SUMS = ("tokens", "critic-value_loss", "critic-value_clipfrac", "values", "returns")
 
@@ -75,16 +75,16 @@ class ValuePolicy(Policy):
         super().__init__(*given, **options)
         self.value_head = ValueHead(self.config.hidden_size) if self.post_process else None
 
-    def untouched(self) -> torch.Tensor:
+    def zero_for_unused(self) -> torch.Tensor:
         """A zero that also depends on the head, so that the head has a gradient."""
         assert self.value_head is not None
-        return super().untouched() + self.value_head.weight.sum() * 0.0
+        return super().zero_for_unused() + self.value_head.weight.sum() * 0.0
 
 
 class ValuePasses(Passes):
     """Passes that return values instead of log-probs."""
 
-    def _read(self, rows: torch.Tensor, labels: torch.Tensor) -> Found:
+    def _read(self, rows: torch.Tensor, labels: torch.Tensor) -> TokenOutputs:
         policy = cast(ValuePolicy, self._policy)
         assert policy.value_head is not None
         values = policy.value_head(rows)
@@ -102,7 +102,7 @@ class MegatronCritic:
             ModelError: it cannot be loaded.
         """
         assert setup.critic is not None
-        self._critic, settings = setup.critic, of_critic(setup.settings)
+        self._critic, settings = setup.critic, critic_settings(setup.settings)
         whole = read_directory(setup.critic.load, bf16=setup.bf16)
         check_model(settings, whole)
         self.policy = build_policy(whole, settings, ValuePolicy)
@@ -133,7 +133,7 @@ class MegatronCritic:
         assert share.returns_T is not None
         old_T, returns_T, errors = share.values_T, share.returns_T, list[NonFiniteError]()
 
-        def use(samples: Sequence[int], found: Found) -> torch.Tensor:
+        def use(samples: Sequence[int], found: TokenOutputs) -> torch.Tensor:
             part, values_T = share.tokens_of(samples), found[0]
             loss_T, clipped_T = value_loss(values_T, old_T[part], returns_T[part], self._critic.value_clip)
             loss = (loss_T * share.weight_T[part]).sum()

@@ -19,7 +19,7 @@ import torch.distributed as dist
 from slime_trainer_megatron.convert import is_split, split, views_of
 from slime_trainer_megatron.families import Model, Weight
 from slime_trainer_megatron.layout import Layout
-from slime_trainer_megatron.model import Policy, current_layout, own_parameters, stage_of
+from slime_trainer_megatron.model import Policy, current_layout, own_parameters, weights_with_stages
 from slime_trainer_megatron.torch_dist import Piece
 
 AHEAD = 2**24
@@ -49,7 +49,7 @@ def export_weights(policy: Policy, model: Model) -> Iterator[tuple[str, torch.Te
     """
     mine, layout = own_parameters(policy, model), current_layout()
     transfers, ahead = deque[_Transfer](), 0
-    for number, (weight, stage) in enumerate(stage_of(model, policy.config)):
+    for number, (weight, stage) in enumerate(weights_with_stages(model, policy.config)):
         own = mine[weight.within()][1].detach() if weight.within() in mine else None
         sources = _sources(layout, model, weight, stage)
         begin = _receive if dist.get_rank() == 0 else _send

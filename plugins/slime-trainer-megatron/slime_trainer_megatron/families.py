@@ -195,7 +195,7 @@ class Model:
         if not self.tied:
             yield Weight(None, "output_layer.weight", (self._embedding("lm_head.weight"),))
         for number in range(self.further):
-            yield from self._predicting_further(number)
+            yield from self._mtp_weights(number)
 
     def _embedding(self, name: str) -> WeightSlot:
         return WeightSlot(name, (self.vocab, self.hidden))
@@ -239,7 +239,7 @@ class Model:
             yield weight("self_attention.k_layernorm.weight", ("self_attn.k_norm.weight", (self.head,)))
         yield weight("self_attention.linear_proj.weight", ("self_attn.o_proj.weight", (hidden, queries)))
 
-    def _predicting_further(self, number: int) -> Iterator[Weight]:
+    def _mtp_weights(self, number: int) -> Iterator[Weight]:
         """DeepSeek's module for multi-token prediction (arXiv:2412.19437, section 2.2), without shared weights."""
         ours, layer, hidden = f"mtp.layers.{number}", self.layers + number, self.hidden
         own = (

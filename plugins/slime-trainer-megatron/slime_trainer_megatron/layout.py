@@ -42,14 +42,14 @@ class Layout:
         object.__setattr__(self, "expert_tensor", self.expert_tensor or self.tensor)
 
     @property
-    def of_model(self) -> int:
+    def replica_size(self) -> int:
         """Ranks of one replica of the model."""
         return self.tensor * self.pipeline * self.context
 
     @property
     def data(self) -> int:
         """Number of replicas, each of which trains on a share of a step."""
-        return self.ranks // self.of_model
+        return self.ranks // self.replica_size
 
     @property
     def shares(self) -> tuple[int, ...]:
@@ -77,14 +77,13 @@ class Layout:
         Raises:
             ValueError: they do not.
         """
-        if self.ranks % self.of_model:
-            fits = sorted(
-                {max(1, self.ranks // self.of_model) * self.of_model, -(-self.ranks // self.of_model) * self.of_model}
-            )
+        size = self.replica_size
+        if self.ranks % size:
+            fits = sorted({max(1, self.ranks // size) * size, -(-self.ranks // size) * size})
             raise ValueError(
                 f"num_gpus = {self.ranks} is not a multiple of tensor_model_parallel_size x "
                 f"pipeline_model_parallel_size x context_parallel_size = {self.tensor} x {self.pipeline} x "
-                f"{self.context} = {self.of_model}: give {' or '.join(map(str, fits))} ranks "
+                f"{self.context} = {size}: give {' or '.join(map(str, fits))} ranks "
                 "(actor_num_gpus_per_node), or another layout"
             )
         each = self.ranks // self.pipeline
@@ -108,13 +107,13 @@ class Layout:
                 raise ConfigError(
                     f"[trainer.megatron] {key} = {size}: each node has {ranks} ranks (actor_num_gpus_per_node), so two "
                     f"nodes would exchange parts of every layer; give "
-                    f"a {key} of {_near(size, ranks)}, or actor_num_gpus_per_node = {' or '.join(map(str, fits))}"
+                    f"a {key} of {_nearest(size, ranks)}, or actor_num_gpus_per_node = {' or '.join(map(str, fits))}"
                 )
 
     def _experts_that_fit(self, each: int) -> str:
         if each % self.expert_tensor:
-            return f"give an expert_tensor_parallel_size of {_near(self.expert_tensor, each)}"
-        return f"give an expert_model_parallel_size of {_near(self.expert, each // self.expert_tensor)}"
+            return f"give an expert_tensor_parallel_size of {_nearest(self.expert_tensor, each)}"
+        return f"give an expert_model_parallel_size of {_nearest(self.expert, each // self.expert_tensor)}"
 
     def check(self, model: Model) -> None:
         """Check that a model can be split in this layout.
@@ -123,8 +122,8 @@ class Layout:
             ConfigError: it cannot be split.
         """
         if experts := model.experts:
-            _divides("num_experts", experts.count, "expert_model_parallel_size", self.expert)
-            _divides("moe_intermediate_size", experts.inner, "expert_tensor_parallel_size", self.expert_tensor)
+            _check_divides("num_experts", experts.count, "expert_model_parallel_size", self.expert)
+            _check_divides("moe_intermediate_size", experts.inner, "expert_tensor_parallel_size", self.expert_tensor)
         parted = (
             ("num_attention_heads", model.heads),
             ("num_key_value_heads", model.groups),
@@ -133,7 +132,7 @@ class Layout:
         )
         for what, number in parted:
             fits = math.gcd(*(each for _, each in parted))
-            _divides(what, number, "tensor_model_parallel_size", self.tensor, fits)
+            _check_divides(what, number, "tensor_model_parallel_size", self.tensor, fits)
         layers_of_stages(model, self.pipeline, self.first, self.last)
 
 
@@ -150,7 +149,7 @@ def layers_of_stages(model: Model, stages: int, first: int, last: int) -> list[i
         ConfigError: the layers cannot be divided this way.
     """
     if not first and not last:
-        _divides("num_hidden_layers", model.layers, "pipeline_model_parallel_size", stages)
+        _check_divides("num_hidden_layers", model.layers, "pipeline_model_parallel_size", stages)
         return [model.layers // stages] * stages
     others, rest = stages - bool(first) - bool(last), model.layers - first - last
     if rest < others or (rest % others if others else rest):
@@ -163,15 +162,15 @@ def layers_of_stages(model: Model, stages: int, first: int, last: int) -> list[i
     return [*([first] if first else []), *[rest // max(1, others)] * others, *([last] if last else [])]
 
 
-def _divides(what: str, number: int, key: str, ways: int, fits: int = 0) -> None:
+def _check_divides(what: str, number: int, key: str, ways: int, fits: int = 0) -> None:
     if number % ways:
         raise ConfigError(
             f"[trainer.megatron] {key} = {ways}: the model has {what} = {number}, which cannot be split into {ways} "
-            f"equal parts; give {_near(ways, fits or number)}"
+            f"equal parts; give {_nearest(ways, fits or number)}"
         )
 
 
-def _near(ways: int, number: int) -> str:
+def _nearest(ways: int, number: int) -> str:
     fits = [each for each in range(1, number + 1) if number % each == 0]
     near = sorted(fits, key=lambda each: (abs(each - ways), each))[:2]
     return " or ".join(map(str, sorted(near)))

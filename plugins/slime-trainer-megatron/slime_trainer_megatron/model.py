@@ -23,9 +23,9 @@ from megatron.core.tensor_parallel.mappings import (
 from megatron.core.transformer import MLATransformerConfig, TransformerConfig
 
 from slime_core.roles import Settings
-from slime_trainer_megatron.arguments import passed
-from slime_trainer_megatron.blocks import block_spec, further_spec
-from slime_trainer_megatron.compat import quietly, tensors_stay
+from slime_trainer_megatron.arguments import megatron_arguments
+from slime_trainer_megatron.blocks import block_spec, mtp_spec
+from slime_trainer_megatron.compat import fake_cuda, suppress_warnings
 from slime_trainer_megatron.convert import cut, fuse
 from slime_trainer_megatron.families import Latent, LlamaRope, Model, Weight, Yarn
 from slime_trainer_megatron.freezing import Patterns, frozen_names, name_of
@@ -42,7 +42,7 @@ class Policy(GPTModel):  # type: ignore[misc]
     """GPT that returns hidden states; `rows` selects the rows that need logits."""
 
     _trains = False
-    further: Sequence[torch.Tensor] = ()
+    mtp_hidden: Sequence[torch.Tensor] = ()
     """Hidden states of the multi-token-prediction layers, from the last training forward."""
 
     def begin(self, pack: Pack, part: float, *, trains: bool) -> None:
@@ -58,10 +58,10 @@ class Policy(GPTModel):  # type: ignore[misc]
 
     def _postprocess(self, hidden_states: torch.Tensor, **given: object) -> torch.Tensor:
         if self.mtp_process:
-            self.further = self._predicting_further(hidden_states, given) if self._trains else ()
+            self.mtp_hidden = self._mtp_forward(hidden_states, given) if self._trains else ()
         return hidden_states
 
-    def _predicting_further(self, hidden: torch.Tensor, given: Mapping[str, object]) -> Sequence[torch.Tensor]:
+    def _mtp_forward(self, hidden: torch.Tensor, given: Mapping[str, object]) -> Sequence[torch.Tensor]:
         def embedding(**tokens: torch.Tensor) -> torch.Tensor:
             return cast(torch.Tensor, self.embedding(**tokens).detach())
 
@@ -69,7 +69,7 @@ class Policy(GPTModel):  # type: ignore[misc]
         made = self.mtp(hidden_states=hidden.detach(), embedding=embedding, **{name: given[name] for name in taken})
         return cast(Sequence[torch.Tensor], torch.chunk(made, 1 + self.config.mtp_num_layers)[1:])
 
-    def of_pack(self, pack: Pack) -> torch.Tensor:
+    def run_pack(self, pack: Pack) -> torch.Tensor:
         """This stage's output for a pack, [T of this rank, 1, width]; with sequence parallelism, a part of it."""
         packed = PackedSeqParams(
             qkv_format="thd",
@@ -87,10 +87,10 @@ class Policy(GPTModel):  # type: ignore[misc]
             return cast(torch.Tensor, whole[:, 0][rows])
         return cast(torch.Tensor, copy_to_tensor_model_parallel_region(hidden[:, 0][rows]))
 
-    def untouched(self) -> torch.Tensor:
+    def zero_for_unused(self) -> torch.Tensor:
         """A zero that depends on the last stage's output layer, so that unused weights get a gradient of zero."""
         nothing = self.output_weight().sum() * 0.0
-        for hidden in self.further:
+        for hidden in self.mtp_hidden:
             nothing = nothing + hidden.sum() * 0.0
         if self.mtp_process and not self.pre_process:
             nothing = nothing + self.embedding.word_embeddings.weight.sum() * 0.0  # the last stage's copy
@@ -139,16 +139,16 @@ def transformer_config(model: Model, settings: Settings) -> TransformerConfig:
         moe_router_load_balancing_type="aux_loss",
         calculate_per_token_loss=True,  # gradients are summed: the core's token weights already cover the whole step
         **{
-            **passed(settings, "ModelParallelConfig"),
-            **passed(settings, "TransformerConfig"),
-            **_of_experts(model),
+            **megatron_arguments(settings, "ModelParallelConfig"),
+            **megatron_arguments(settings, "TransformerConfig"),
+            **_expert_arguments(model),
             "mtp_num_layers": model.further or None,
-            **(_of_latent(model, model.latent) if model.latent else {"rotary_interleaved": model.interleaved}),
+            **(_latent_arguments(model, model.latent) if model.latent else {"rotary_interleaved": model.interleaved}),
         },
     )
 
 
-def _of_experts(model: Model) -> dict[str, object]:
+def _expert_arguments(model: Model) -> dict[str, object]:
     if model.experts is None:
         return {"expert_model_parallel_size": 1}  # a dense companion of a model with experts
     made: dict[str, object] = {
@@ -173,7 +173,7 @@ def _of_experts(model: Model) -> dict[str, object]:
     return made
 
 
-def _of_latent(model: Model, latent: Latent) -> dict[str, object]:
+def _latent_arguments(model: Model, latent: Latent) -> dict[str, object]:
     made: dict[str, object] = {
         "q_lora_rank": latent.queries,
         "kv_lora_rank": latent.values,
@@ -202,11 +202,11 @@ PolicyT = TypeVar("PolicyT", bound=Policy)
 
 def build_policy(model: Model, settings: Settings, kind: type[PolicyT]) -> PolicyT:
     """This rank's part of a model, with random weights."""
-    with quietly():
+    with suppress_warnings():
         config = transformer_config(model, settings)
     tensor = parallel_state.get_tensor_model_parallel_world_size()
     further = model.further > 0 and parallel_state.is_pipeline_last_stage()
-    with quietly(), tensors_stay():
+    with suppress_warnings(), fake_cuda():
         policy = kind(
             config,
             block_spec(config, model),
@@ -218,11 +218,11 @@ def build_policy(model: Model, settings: Settings, kind: type[PolicyT]) -> Polic
             share_embeddings_and_output_weights=model.tied,
             pre_process=parallel_state.is_pipeline_first_stage(),
             post_process=parallel_state.is_pipeline_last_stage(),
-            mtp_block_spec=further_spec(config, model) if further else None,
+            mtp_block_spec=mtp_spec(config, model) if further else None,
         )
     if isinstance(model.stretch, LlamaRope):
         waves = policy.rotary_pos_emb.inv_freq
-        policy.rotary_pos_emb.inv_freq = _stretched(waves, model.stretch)
+        policy.rotary_pos_emb.inv_freq = _scaled_frequencies(waves, model.stretch)
     return policy
 
 
@@ -335,7 +335,7 @@ def _expert_tensor() -> tuple[int, int]:
     return parallel_state.get_expert_tensor_parallel_rank(), parallel_state.get_expert_tensor_parallel_world_size()
 
 
-def stage_of(model: Model, config: TransformerConfig) -> Iterator[tuple[Weight, int]]:
+def weights_with_stages(model: Model, config: TransformerConfig) -> Iterator[tuple[Weight, int]]:
     """Each weight with its pipeline stage."""
     first, last = config.num_layers_in_first_pipeline_stage, config.num_layers_in_last_pipeline_stage
     counts = layers_of_stages(model, config.pipeline_model_parallel_size, first or 0, last or 0)
@@ -347,7 +347,7 @@ def stage_of(model: Model, config: TransformerConfig) -> Iterator[tuple[Weight, 
             yield weight, 0 if weight.name.startswith("embedding") else len(counts) - 1
 
 
-def _stretched(waves: torch.Tensor, stretch: LlamaRope) -> torch.Tensor:
+def _scaled_frequencies(waves: torch.Tensor, stretch: LlamaRope) -> torch.Tensor:
     """Llama 3's rotary frequencies (Grattafiori et al. 2024, arXiv:2407.21783, section 3.4.2), as in its code."""
     turns = stretch.length * waves / (2 * torch.pi)
     kept = ((turns - stretch.low) / (stretch.high - stretch.low)).clamp(0, 1)

@@ -7,7 +7,7 @@ Example:
 
 from slime_core.errors import ConfigError
 from slime_core.roles import Settings
-from slime_trainer_megatron.arguments import of_critic
+from slime_trainer_megatron.arguments import critic_settings
 
 
 def check_offload(settings: Settings, *, bf16: bool) -> None:
@@ -16,7 +16,7 @@ def check_offload(settings: Settings, *, bf16: bool) -> None:
     Raises:
         ConfigError: Megatron cannot offload with these settings.
     """
-    for prefix, given in (("", settings.__dict__), ("critic.", of_critic(settings).__dict__)):
+    for prefix, given in (("", settings.__dict__), ("critic.", critic_settings(settings).__dict__)):
         if given["optimizer_cpu_offload"] and bf16 != given["use_distributed_optimizer"]:
             value = str(bf16).lower()
             raise ConfigError(

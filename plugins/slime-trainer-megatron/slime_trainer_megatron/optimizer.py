@@ -20,8 +20,8 @@ from megatron.core.optimizer.distrib_optimizer import DistributedOptimizer
 
 from slime_core.roles import Optim, Settings
 from slime_train import gradient_norm, learning_rate
-from slime_trainer_megatron.arguments import passed
-from slime_trainer_megatron.compat import importing, quietly, tensors_stay
+from slime_trainer_megatron.arguments import megatron_arguments
+from slime_trainer_megatron.compat import fake_cuda, suppress_import_warnings, suppress_warnings
 from slime_trainer_megatron.model import Policy
 
 MOMENTS = {"m": "exp_avg", "v": "exp_avg_sq"}
@@ -121,7 +121,7 @@ def gradients_of(policy: Policy, settings: Settings) -> DistributedDataParallel:
     config = DistributedDataParallelConfig(
         grad_reduce_in_fp32=True,
         use_distributed_optimizer=settings.__dict__["use_distributed_optimizer"],
-        **passed(settings, "DistributedDataParallelConfig"),
+        **megatron_arguments(settings, "DistributedDataParallelConfig"),
     )
     model = DistributedDataParallel(policy.config, config, policy)
 
@@ -139,7 +139,7 @@ class RankOptimizer:
 
     def __init__(self, model: DistributedDataParallel, optim: Optim, settings: Settings) -> None:
         """Start with zero moments, distributed over the replicas if the gradients are."""
-        own, bf16 = passed(settings, "OptimizerConfig"), model.module.config.bf16
+        own, bf16 = megatron_arguments(settings, "OptimizerConfig"), model.module.config.bf16
         if own["optimizer_cpu_offload"]:
             # Offload everything by default, as Megatron's command line does.
             own["optimizer_offload_fraction"] = own["optimizer_offload_fraction"] or 1.0
@@ -156,7 +156,8 @@ class RankOptimizer:
             bf16=bf16,
             params_dtype=model.module.config.params_dtype,
         )
-        with tensors_stay(), importing():  # megatron-core 0.19 imports models here, with deprecation warnings
+        # megatron-core 0.19 imports models here, with deprecation warnings.
+        with fake_cuda(), suppress_import_warnings():
             self.megatron: MegatronOptimizer = get_megatron_optimizer(config, [model])
         """Megatron's optimizer, for hooks."""
         self._optim, self.steps = optim, 0
@@ -182,7 +183,7 @@ class RankOptimizer:
 
     def prepare(self) -> float:
         """The norm of the whole gradient, the same on all ranks."""
-        with quietly():
+        with suppress_warnings():
             self.megatron.prepare_grads()
         total = 0.0
         # A stage without trained experts has no optimizer for them, but must still join the sum.
@@ -199,19 +200,19 @@ class RankOptimizer:
         """Apply the gradient, scaled to the norm limit; returns the learning rate used."""
         lr, limit = learning_rate(self._optim, self.steps), self._optim.clip_grad
         if limit and norm > limit:
-            with quietly():
+            with suppress_warnings():
                 for parameter in self.parameters():
                     parameter.grad.mul_(limit / (norm + 1e-6))  # type: ignore[union-attr]
         for group in self.megatron.param_groups:
             group["lr"] = lr
-        with quietly():
+        with suppress_warnings():
             self.megatron.step_with_ready_grads()
         self.steps += 1
         return lr
 
     def zero_grad(self) -> None:
         """Zero the gradient."""
-        with quietly():
+        with suppress_warnings():
             self.megatron.zero_grad()
 
     def parameters(self) -> Iterable[torch.nn.Parameter]:

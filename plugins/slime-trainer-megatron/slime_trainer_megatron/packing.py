@@ -20,7 +20,7 @@ from slime_train import Share
 
 
 @dataclass(frozen=True, slots=True)
-class Further:
+class MtpTargets:
     """Targets of a multi-token-prediction layer: only trained response tokens."""
 
     rows: torch.Tensor
@@ -53,7 +53,7 @@ class Pack:
     """Mask of padding tokens, bool [T]."""
     texts: int
     """Tokens of the whole texts, over all ranks."""
-    further: Sequence[Further] = ()
+    mtp_targets: Sequence[MtpTargets] = ()
     """Targets of each multi-token-prediction layer, the nearest first."""
     routes: torch.Tensor | None = None
     """Experts that the engine chose, int64 [T, layers, k], -1 if unknown; None: no routes are replayed."""
@@ -74,7 +74,7 @@ def micro_batches(share: Share, signal_T: torch.Tensor, budget: int) -> Iterator
 
 
 def pack_samples(
-    share: Share, samples: Sequence[int], context: tuple[int, int], multiple: int, further: int = 0
+    share: Share, samples: Sequence[int], context: tuple[int, int], multiple: int, mtp_layers: int = 0
 ) -> Pack:
     """Pack samples of a share. Without samples, a pack of padding only, for a rank that must take part.
 
@@ -83,7 +83,7 @@ def pack_samples(
         samples: indices of the samples.
         context: this rank's index among the context-parallel ranks, and their number.
         multiple: number that must divide the tokens of a rank.
-        further: number of multi-token-prediction layers.
+        mtp_layers: number of multi-token-prediction layers.
     """
     batch, (rank, ranks) = share.batch, context
     unit = 2 * ranks if ranks > 1 else 1
@@ -105,7 +105,7 @@ def pack_samples(
         texts.append([0] * (missing * ranks))
         lengths.append(0)
     ends = torch.tensor([0, *(len(text) for text in texts)], dtype=torch.int32).cumsum(0, dtype=torch.int32)
-    mine = mine_of_whole(ends, ranks, rank)
+    mine = rank_token_indices(ends, ranks, rank)
     whole = torch.tensor([token for text in texts for token in text])
     position = torch.cat([torch.arange(len(text)) for text in texts])
     where = torch.full((len(whole),), -1).index_copy(0, mine, torch.arange(len(mine)))
@@ -128,20 +128,20 @@ def pack_samples(
         responses=len(labels),
         padding=~real[mine],
         texts=sum(lengths),
-        further=[_further(before - depth, first, answers, trained, where) for depth in range(1, further + 1)],
+        mtp_targets=[_targets(before - depth, first, answers, trained, where) for depth in range(1, mtp_layers + 1)],
     )
 
 
-def _further(
+def _targets(
     before: torch.Tensor, first: torch.Tensor, answers: torch.Tensor, trained: torch.Tensor, where: torch.Tensor
-) -> Further:
+) -> MtpTargets:
     """Targets among the response tokens [R] whose predicting token is in their text and on this rank."""
     kept = trained & (before >= first)
     rows = where[before[kept]]
-    return Further(rows[rows >= 0], answers[kept][rows >= 0])
+    return MtpTargets(rows[rows >= 0], answers[kept][rows >= 0])
 
 
-def mine_of_whole(ends: torch.Tensor, ranks: int, rank: int) -> torch.Tensor:
+def rank_token_indices(ends: torch.Tensor, ranks: int, rank: int) -> torch.Tensor:
     """Indices of a rank's tokens in the whole texts, in the rank's order, int64."""
     if ranks == 1:
         return torch.arange(int(ends[-1]))

@@ -26,12 +26,12 @@ from slime_core.errors import ContractError
 from slime_core.roles import SampleField
 from slime_train import Share
 from slime_trainer_megatron.collectives import max_over_ranks, sum_over_ranks
-from slime_trainer_megatron.compat import quietly
+from slime_trainer_megatron.compat import suppress_warnings
 from slime_trainer_megatron.families import Model
 from slime_trainer_megatron.model import Policy
-from slime_trainer_megatron.packing import Pack, micro_batches, mine_of_whole, pack_samples
+from slime_trainer_megatron.packing import Pack, micro_batches, pack_samples, rank_token_indices
 
-NEVER = -1e30
+PADDING_LOGIT = -1e30
 """Logit of padding ids: its exponential is 0, and so is the exponential times the logit."""
 
 
@@ -61,21 +61,21 @@ def token_log_probs(
     found = []
     for rows, wanted in zip(torch.split(hidden, head.chunk), torch.split(labels, head.chunk), strict=True):
         if torch.is_grad_enabled():
-            found.append(checkpoint(_of_rows, rows, weight, wanted, head, use_reentrant=False))
+            found.append(checkpoint(_log_probs_of_rows, rows, weight, wanted, head, use_reentrant=False))
         else:
-            found.append(_of_rows(rows, weight, wanted, head))
+            found.append(_log_probs_of_rows(rows, weight, wanted, head))
     log_probs, entropies = zip(*found, strict=True)
     return torch.cat(log_probs), torch.cat(entropies)
 
 
-def _of_rows(
+def _log_probs_of_rows(
     hidden: torch.Tensor, weight: torch.Tensor, labels: torch.Tensor, head: Head
 ) -> tuple[torch.Tensor, torch.Tensor]:
     logits = F.linear(hidden, weight).float() / head.temperature
     first = parallel_state.get_tensor_model_parallel_rank() * len(weight)
     if (own := head.vocab - first) < len(weight):
         padding = torch.arange(len(weight), device=logits.device) >= own
-        logits = logits.masked_fill(padding, NEVER)
+        logits = logits.masked_fill(padding, PADDING_LOGIT)
     top = logits.detach().amax(-1)
     dist.all_reduce(top, op=dist.ReduceOp.MAX, group=parallel_state.get_tensor_model_parallel_group())
     logits = logits - top[:, None]
@@ -89,9 +89,9 @@ def _of_rows(
     return reduce_from_tensor_model_parallel_region(picked) - log_total, log_total - weighed / total
 
 
-Found = tuple[torch.Tensor, torch.Tensor]
+TokenOutputs = tuple[torch.Tensor, torch.Tensor]
 """Concatenated log-probs and entropies of the response tokens of some samples."""
-Use = Callable[[Sequence[int], Found], torch.Tensor]
+LossCallback = Callable[[Sequence[int], TokenOutputs], torch.Tensor]
 """Callback that computes a loss from them."""
 
 
@@ -120,7 +120,7 @@ class Passes:
         """
         self._trained, self._policy, self._model, self._head = trained, policy, model, head
         self._replays = replays
-        self._further = 0.0
+        self._mtp_sum = 0.0
         self._context = (
             parallel_state.get_context_parallel_rank(),
             parallel_state.get_context_parallel_world_size(),
@@ -129,7 +129,7 @@ class Passes:
         config = policy.config
         self._multiple = config.tensor_model_parallel_size if config.sequence_parallel else 1
 
-    def run(self, share: Share, signal_T: torch.Tensor, use: Use, *, trains: bool) -> None:
+    def run(self, share: Share, signal_T: torch.Tensor, use: LossCallback, *, trains: bool) -> None:
         """Run every micro-batch of the samples with a signal through `use`; a share without any runs padding."""
         packed: list[list[int]] = list(micro_batches(share, signal_T, self._budget)) or [[]]
         if self._model.experts:
@@ -143,20 +143,20 @@ class Passes:
         def forward(given: Iterator[tuple[list[int], Pack]], model: object) -> tuple[torch.Tensor, object]:
             samples, pack = next(given)
             self._policy.begin(pack, pack.texts / max(1, int(tokens)), trains=trains)
-            hidden = self._policy.of_pack(pack)
-            further = self._policy.further
+            hidden = self._policy.run_pack(pack)
+            further = self._policy.mtp_hidden
 
             def loss_of(hidden: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, dict[str, float]]:
                 # Unused weights get a gradient of zero, since other ranks would hang without one.
-                nothing = hidden.sum() * 0.0 + self._policy.untouched()
-                loss = use(samples, self._found(hidden, pack)) if samples else nothing
+                nothing = hidden.sum() * 0.0 + self._policy.zero_for_unused()
+                loss = use(samples, self._outputs(hidden, pack)) if samples else nothing
                 if further:
-                    loss = loss + self._loss_further(further, pack, share.batch.step_tokens)
+                    loss = loss + self._mtp_loss(further, pack, share.batch.step_tokens)
                 return loss + nothing, torch.tensor(0, dtype=torch.int), {}
 
             return hidden, loss_of
 
-        with quietly(), torch.set_grad_enabled(trains):
+        with suppress_warnings(), torch.set_grad_enabled(trains):
             get_forward_backward_func()(
                 forward_step_func=forward,
                 data_iterator=iter(packs),
@@ -166,13 +166,13 @@ class Passes:
                 micro_batch_size=1,
                 forward_only=not trains,
             )
-        self._policy.further = ()
+        self._policy.mtp_hidden = ()
 
     def log_probs(self, share: Share, signal_T: torch.Tensor) -> torch.Tensor:
         """Log-probs [T] of the samples with a signal, on all stages; 0 elsewhere."""
         found_T = torch.zeros_like(share.mask_T)
 
-        def use(samples: Sequence[int], found: Found) -> torch.Tensor:
+        def use(samples: Sequence[int], found: TokenOutputs) -> torch.Tensor:
             found_T[share.tokens_of(samples)] = found[0]
             return found[0].sum()
 
@@ -186,28 +186,28 @@ class Passes:
         pack = pack_samples(share, samples, self._context, self._multiple, self._model.further)
         if not self._replays:
             return pack
-        mine = mine_of_whole(pack.ends, self._context[1], self._context[0])
+        mine = rank_token_indices(pack.ends, self._context[1], self._context[0])
         return replace(pack, routes=routes_of(share, samples, pack.ends, mine, self._model))
 
-    def told_further(self) -> float:
+    def pop_mtp_loss(self) -> float:
         """This rank's part of the multi-token-prediction loss since the last call."""
-        told, self._further = self._further, 0.0
-        return told
+        loss, self._mtp_sum = self._mtp_sum, 0.0
+        return loss
 
-    def _loss_further(self, further: Sequence[torch.Tensor], pack: Pack, step_tokens: int) -> torch.Tensor:
+    def _mtp_loss(self, further: Sequence[torch.Tensor], pack: Pack, step_tokens: int) -> torch.Tensor:
         weight, head = self._policy.output_weight().detach(), replace(self._head, temperature=1.0)
         total = torch.zeros(())
-        for hidden, wanted in zip(further, pack.further, strict=True):
+        for hidden, wanted in zip(further, pack.mtp_targets, strict=True):
             # All tensor-parallel ranks must join this gather, even if this context rank has no tokens to predict.
             rows = self._policy.rows(hidden, wanted.rows)
             if len(wanted.rows):
                 total = total - token_log_probs(rows, weight, wanted.labels, head)[0].sum()
         mean = total / (len(further) * max(1, step_tokens))
-        self._further += float(mean.detach())
+        self._mtp_sum += float(mean.detach())
         factor: float = self._policy.config.mtp_loss_scaling_factor
         return mean * factor
 
-    def _found(self, hidden: torch.Tensor, pack: Pack) -> Found:
+    def _outputs(self, hidden: torch.Tensor, pack: Pack) -> TokenOutputs:
         """Log-probs and entropies [R] of all response tokens of a pack."""
         if len(pack.rows):
             rows = self._policy.rows(hidden, pack.rows)
@@ -220,7 +220,7 @@ class Passes:
         whole: torch.Tensor = _SumOverContext.apply(mine)  # type: ignore[no-untyped-call]
         return whole[0], whole[1]
 
-    def _read(self, rows: torch.Tensor, labels: torch.Tensor) -> Found:
+    def _read(self, rows: torch.Tensor, labels: torch.Tensor) -> TokenOutputs:
         return token_log_probs(rows, self._policy.output_weight(), labels, self._head)
 
 

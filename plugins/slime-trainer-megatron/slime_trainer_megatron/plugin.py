@@ -5,14 +5,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from slime_core.hookspecs import hookimpl
 from slime_core.roles import Companion, Needs, RankSetup, SampleField, Settings, TrainerRank, TrainerSpec, TrainerUse
 from slime_trainer_megatron.arguments import (
-    PASSED,
+    ARGUMENTS,
     check_effect,
     check_model,
     layout_of,
     patterns_of,
     settings_model,
 )
-from slime_trainer_megatron.config_json import read_model, with_further
+from slime_trainer_megatron.config_json import read_model, with_mtp
 from slime_trainer_megatron.dimensions import check_name
 from slime_trainer_megatron.freezing import frozen_names
 from slime_trainer_megatron.offloading import check_offload
@@ -42,7 +42,7 @@ def slime_trainers() -> Iterable[TrainerSpec]:
         keeps_train_data=True,
         workers_key="num_gpus",
         flat_keys=(
-            *PASSED,
+            *ARGUMENTS,
             "model_type",
             "log_probs_chunk_size",
             "use_rollout_routing_replay",
@@ -80,7 +80,7 @@ def _check(settings: Settings, use: TrainerUse) -> None:
 def _check_model(settings: Settings, model_config: Mapping[str, object]) -> None:
     if name := settings.__dict__["model_type"]:
         check_name(name, model_config)
-    model = with_further(model_config, settings.__dict__["mtp_num_layers"] or 0)
+    model = with_mtp(model_config, settings.__dict__["mtp_num_layers"] or 0)
     check_model(settings, model)
     check_effect(settings, model)
     frozen_names(model, patterns_of(settings))

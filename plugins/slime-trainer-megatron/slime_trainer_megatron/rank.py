@@ -27,12 +27,12 @@ from slime_train import (
     mismatch_extremes,
     save_train_data,
 )
-from slime_trainer_megatron.compat import importing, replace_cuda
+from slime_trainer_megatron.compat import replace_cuda, suppress_import_warnings
 
-with importing():
+with suppress_import_warnings():
     from megatron.core import parallel_state, tensor_parallel
 
-    from slime_trainer_megatron.checkpoint import Saved, load, save, slots_of
+    from slime_trainer_megatron.checkpoint import RankState, load, save, slots_of
     from slime_trainer_megatron.companion_models import CompanionModels, OldPolicy
     from slime_trainer_megatron.export import export_weights
     from slime_trainer_megatron.model import Policy, build_policy, current_layout, freeze, load_hf
@@ -54,9 +54,9 @@ from slime_trainer_megatron.config_json import read_directory
 from slime_trainer_megatron.layout import Layout
 from slime_trainer_megatron.passes import Head
 
-Said = tuple[dict[str, float], int, dict[str, float], list[str]]
-FoundT = TypeVar("FoundT")
-LONG = timedelta(days=1)
+StepReport = tuple[dict[str, float], int, dict[str, float], list[str]]
+ResultT = TypeVar("ResultT")
+TIMEOUT = timedelta(days=1)
 """Timeout of collectives; slime-core's shorter timeouts end a hanging call."""
 
 
@@ -70,10 +70,10 @@ class MegatronRank:
         torch.set_float32_matmul_precision(setup.float32_matmul_precision)
         self._rank, self._world_size, self._setup = rank, world_size, setup
         further: int = settings.__dict__["mtp_num_layers"] or 0
-        self._whole = read_directory(setup.hf_checkpoint, bf16=setup.bf16, further=further)
+        self._whole = read_directory(setup.hf_checkpoint, bf16=setup.bf16, mtp_layers=further)
         check_model(settings, self._whole)
         layout = replace(layout_of(settings), ranks=world_size)
-        meet(rank, world_size, setup, layout)
+        join_ranks(rank, world_size, setup, layout)
         self.policy = build_policy(self._whole, settings, Policy)
         load_hf(self.policy, setup.hf_checkpoint, self._whole)
         freeze(self.policy, self._whole, patterns_of(settings))
@@ -95,7 +95,7 @@ class MegatronRank:
         self._step = MegatronStep(self.passes, self._algorithm)
         self.companions = CompanionModels(setup, self.policy, self._whole)
         self._old = OldPolicy(setup, setup.old_actor_lag) if setup.old_actor_lag is not None else None
-        self._saved = Saved(
+        self._state = RankState(
             self.policy,
             self.optimizer,
             self.companions,
@@ -105,7 +105,7 @@ class MegatronRank:
             given["max_shard_size"],
         )
         self._saving: Saving | None = None
-        self._begun: dict[int, Share] = {}
+        self._prepared: dict[int, Share] = {}
         self._hooks.fire(TrainInit(rank, world_size, setup, self.policy, self.optimizer.megatron))
 
     def weight_slots(self) -> Sequence[WeightSlot]:
@@ -128,35 +128,35 @@ class MegatronRank:
         if not self._trains_critic_alone(rollout_id):
             old = self._old.passes(rollout_id) if self._old else None
             shares = [self._step.with_old_log_probs(share, old) for share in shares]
-        self._keep(shares)
-        self._begun = {share.batch.step: share for share in shares}
+        self._save_train_data(shares)
+        self._prepared = {share.batch.step: share for share in shares}
 
     def train_step(self, batch: TrainBatch) -> StepResult:
         """One optimizer step, see `TrainerRank.train_step`; a batch outside `begin_rollout` is a rollout by itself."""
         optimizer = self.optimizer
-        if (share := self._begun.pop(batch.step, None)) is None:
+        if (share := self._prepared.pop(batch.step, None)) is None:
             self.begin_rollout([batch])
-            share = self._begun.pop(batch.step)
+            share = self._prepared.pop(batch.step)
         watched = (batch, self.policy, optimizer.megatron)
         self._hooks.fire(BeforeTrainStep(self._rank, batch.rollout_id, optimizer.steps, *watched))
         critic, critic_norm, scalars = self.companions.critic, 0.0, dict[str, float]()
         if critic:
-            self._passed(lambda: critic.backward(share))
-            critic_norm = self._finite(critic.prepare(), "the gradient norm of the critic")
+            self._run_checked(lambda: critic.backward(share))
+            critic_norm = self._require_finite(critic.prepare(), "the gradient norm of the critic")
         if self._trains_critic_alone(batch.rollout_id):
             assert critic is not None
             scalars |= critic.step(critic_norm)
             self._check_weights(of_policy=False)
-            return self._reported(share, Sums(), scalars)
+            return self._result(share, Sums(), scalars)
         self._model.zero_grad_buffer()
         optimizer.zero_grad()
-        sums = self._passed(lambda: self._step.run(share))
-        norm = self._finite(optimizer.prepare(), "the gradient norm")
+        sums = self._run_checked(lambda: self._step.run(share))
+        norm = self._require_finite(optimizer.prepare(), "the gradient norm")
         if critic:
             scalars |= critic.step(critic_norm)
-        scalars |= {"grad_norm": norm, "lr-pg_0": optimizer.step(norm), **self._balance(), **self._further()}
+        scalars |= {"grad_norm": norm, "lr-pg_0": optimizer.step(norm), **self._balance_loss(), **self._mtp_loss()}
         self._check_weights()
-        return self._reported(share, sums, scalars, extremes=True)
+        return self._result(share, sums, scalars, extremes=True)
 
     def _check_weights(self, *, of_policy: bool = True) -> None:
         critic = self.companions.critic
@@ -166,7 +166,7 @@ class MegatronRank:
             if critic:
                 check_weights_finite(critic.policy.named_parameters(), critic.optimizer.steps, "the critic's ")
 
-    def _keep(self, shares: Sequence[Share]) -> None:
+    def _save_train_data(self, shares: Sequence[Share]) -> None:
         one = parallel_state.get_tensor_model_parallel_rank() == parallel_state.get_context_parallel_rank() == 0
         if self._setup.train_data is not None and one and parallel_state.is_pipeline_last_stage():
             save_train_data(self._setup.train_data, shares, parallel_state.get_data_parallel_rank())
@@ -179,17 +179,17 @@ class MegatronRank:
     def measure(self, batch: TrainBatch) -> StepResult:
         """The loss of a batch without a step; see `MeasuresLoss`."""
         (share,) = self._algorithm.estimate(self.companions.add_log_probs([self._algorithm.share(batch)]))
-        return self._reported(share, self._passed(lambda: self._step.run(share, trains=False)), {})
+        return self._result(share, self._run_checked(lambda: self._step.run(share, trains=False)), {})
 
     def _trains_critic_alone(self, rollout_id: int) -> bool:
         return self._setup.critic is not None and rollout_id < self._setup.critic.num_critic_only_steps
 
-    def _finite(self, norm: float, what: str) -> float:
+    def _require_finite(self, norm: float, what: str) -> float:
         if not math.isfinite(norm):
-            raise self._not_finite(f"{what} is {norm}")
+            raise self._non_finite_error(f"{what} is {norm}")
         return norm
 
-    def _passed(self, run: Callable[[], FoundT]) -> FoundT:
+    def _run_checked(self, run: Callable[[], ResultT]) -> ResultT:
         error: NonFiniteError | ContractError | None = None
         try:
             found = run()
@@ -200,36 +200,36 @@ class MegatronRank:
                 if error is not None:
                     raise error
         except NonFiniteError as failed:
-            raise self._not_finite(str(failed)) from failed
+            raise self._non_finite_error(str(failed)) from failed
         return found
 
-    def _reported(self, share: Share, sums: Sums, scalars: dict[str, float], *, extremes: bool = False) -> StepResult:
-        said: Said | None = None
+    def _result(self, share: Share, sums: Sums, scalars: dict[str, float], *, extremes: bool = False) -> StepResult:
+        report: StepReport | None = None
         if parallel_state.is_pipeline_last_stage():
             if extremes:
                 scalars |= mismatch_extremes(gather_values(sums.log_ratios(), parallel_state.get_data_parallel_group()))
             found = sums.result(share, scalars)
-            said = dict(found.metrics), found.tokens, scalars, sorted(found.over_all_tokens)
+            report = dict(found.metrics), found.tokens, scalars, sorted(found.over_all_tokens)
         last = parallel_state.get_pipeline_model_parallel_last_rank()
-        metrics, tokens, scalars, over_all = cast(Said, broadcast_json(said, last, _pipeline()))
+        metrics, tokens, scalars, over_all = cast(StepReport, broadcast_json(report, last, _pipeline()))
         return StepResult(metrics, tokens, scalars, share.scores(), frozenset(over_all))
 
-    def _balance(self) -> dict[str, float]:
+    def _balance_loss(self) -> dict[str, float]:
         if not self.policy.config.moe_aux_loss_coeff:
             return {}
         mine = torch.tensor(sum(router.pop_balance_loss() for router in routers(self.policy)), dtype=torch.float64)
         with_experts = sum(map(self._whole.has_experts, range(self._whole.layers + self._whole.further)))
         return {"load_balancing_loss": float(sum_over_ranks(mine)) / with_experts}
 
-    def _further(self) -> dict[str, float]:
+    def _mtp_loss(self) -> dict[str, float]:
         if not self._whole.further:
             return {}
-        mine = torch.tensor(self.passes.told_further(), dtype=torch.float64)
+        mine = torch.tensor(self.passes.pop_mtp_loss(), dtype=torch.float64)
         return {
             "mtp_loss": float(sum_over_ranks(mine, parallel_state.get_data_parallel_group(with_context_parallel=True)))
         }
 
-    def _not_finite(self, what: str) -> NonFiniteError:
+    def _non_finite_error(self, what: str) -> NonFiniteError:
         return NonFiniteError(
             f"optimizer step {self.optimizer.steps}: {what}; the weights are unchanged. "
             "Lower lr or the loss's clip, or check the rewards and log-probs of the newest samples."
@@ -242,7 +242,7 @@ class MegatronRank:
     def save(self, directory: Path, *, hf: bool = True) -> None:
         """Begin to write weights and moments to `optim/`; with `hf`, `hf/` is complete on return."""
         self.finish_save(wait=True)
-        self._saving = save(directory, self._saved, hf=hf)
+        self._saving = save(directory, self._state, hf=hf)
 
     def finish_save(self, *, wait: bool) -> bool:
         """Whether the files of the last `save` are complete; see `SavesAsync`."""
@@ -250,11 +250,11 @@ class MegatronRank:
 
     def load(self, directory: Path) -> None:
         """Read weights and moments that any layout saved."""
-        load(directory, self._saved)
+        load(directory, self._state)
 
     def close(self) -> None:
         """Destroy the process groups."""
-        leave()
+        leave_ranks()
 
 
 def use_device(name: str, rank: int) -> None:
@@ -286,12 +286,14 @@ def use_device(name: str, rank: int) -> None:
     replace_cuda(device)
 
 
-def meet(rank: int, world_size: int, setup: RankSetup, layout: Layout) -> None:
+def join_ranks(rank: int, world_size: int, setup: RankSetup, layout: Layout) -> None:
     """Join the other ranks and create the layout's groups; a second call recreates them if the layout changed."""
     if world_size == 1:
         init_single_process()
     elif not dist.is_initialized():
-        dist.init_process_group(backend(), init_method=setup.rendezvous, rank=rank, world_size=world_size, timeout=LONG)
+        dist.init_process_group(
+            backend(), init_method=setup.rendezvous, rank=rank, world_size=world_size, timeout=TIMEOUT
+        )
     if not parallel_state.is_initialized() or current_layout() != replace(layout, first=0, last=0):
         parallel_state.destroy_model_parallel()
         parallel_state.initialize_model_parallel(
@@ -305,8 +307,8 @@ def meet(rank: int, world_size: int, setup: RankSetup, layout: Layout) -> None:
     tensor_parallel.model_parallel_cuda_manual_seed(setup.seed)
 
 
-def leave() -> None:
-    """Undo `meet`; idempotent."""
+def leave_ranks() -> None:
+    """Undo `join_ranks`; idempotent."""
     if dist.is_initialized():
         parallel_state.destroy_model_parallel()
         dist.destroy_process_group()

@@ -7,7 +7,7 @@ import torch
 
 from slime_core.errors import ContractError, NonFiniteError
 from slime_train import Algorithm, Share, Sums
-from slime_trainer_megatron.passes import Found, Passes
+from slime_trainer_megatron.passes import Passes, TokenOutputs
 
 
 class MegatronStep:
@@ -25,7 +25,7 @@ class MegatronStep:
         """
         sums, errors = Sums(), list[NonFiniteError | ContractError]()
 
-        def use(samples: Sequence[int], found: Found) -> torch.Tensor:
+        def use(samples: Sequence[int], found: TokenOutputs) -> torch.Tensor:
             try:
                 part = self._algorithm.micro_batch(share, samples, *found)
             except (NonFiniteError, ContractError) as error:

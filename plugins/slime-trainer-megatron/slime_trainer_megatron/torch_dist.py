@@ -7,7 +7,7 @@ Example:
 
     saving = Saving(folder, pieces)
     saving.finish(wait=True)                        # on all ranks
-    Stored(folder).read(pieces)
+    StoredCheckpoint(folder).read(pieces)
 """
 
 import pickle  # noqa: TID251 -- read by an unpickler with an allow-list
@@ -194,7 +194,7 @@ def _copied(piece: Piece) -> Piece:
 
 
 @dataclass(frozen=True)
-class Held:
+class RankParameter:
     """A parameter of this rank, or the bias of a router."""
 
     parameter: torch.Tensor
@@ -203,7 +203,7 @@ class Held:
     """megatron-core's description of its place in the whole tensor."""
 
     @property
-    def is_given(self) -> bool:
+    def is_written(self) -> bool:
         """Whether this rank, of all ranks with the same tensor, writes it."""
         return bool(is_main_replica(self.sharded.replica_id))
 
@@ -222,14 +222,14 @@ class Held:
         return [_piece_of(part) for part in parts]
 
 
-def held_by(policy: Policy) -> Iterator[Held]:
+def rank_parameters(policy: Policy) -> Iterator[RankParameter]:
     """Every parameter of this rank, and every bias of its routers."""
     group = parallel_state.get_data_parallel_group(with_context_parallel=True)
     for sharded in policy.sharded_state_dict(metadata={"dp_cp_group": group}).values():
         # Other entries belong to quantization, which this trainer does not support.
         if isinstance(sharded, ShardedTensor | ShardedTensorFactory):
             assert sharded.data is not None, sharded.key
-            yield Held(sharded.data, sharded)
+            yield RankParameter(sharded.data, sharded)
 
 
 def _piece_of(part: ShardedTensor) -> Piece:
@@ -248,7 +248,7 @@ def _piece_of(part: ShardedTensor) -> Piece:
 METADATA = ".metadata"
 
 
-MADE_OF = {
+ALLOWED_NAMES = {
     "torch": ("Size", "device", "float32", "float16", "bfloat16", "float64", "int64", "int32", "uint8", "bool"),
     "torch.serialization": ("_get_layout",),
     "torch.distributed.checkpoint.filesystem": ("_StorageInfo",),
@@ -270,7 +270,7 @@ MADE_OF = {
 """Modules and names allowed in `.metadata`; unpickling other names could run arbitrary code."""
 
 
-class Stored:
+class StoredCheckpoint:
     """A complete checkpoint."""
 
     def __init__(self, folder: Path) -> None:
@@ -357,6 +357,6 @@ class _LoadPlanner(DefaultLoadPlanner):
 
 class _Unpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> object:
-        if name not in MADE_OF.get(module, ()):
+        if name not in ALLOWED_NAMES.get(module, ()):
             raise pickle.UnpicklingError(f"it names {module}.{name}, which is not part of a checkpoint")
         return cast(object, super().find_class(module, name))

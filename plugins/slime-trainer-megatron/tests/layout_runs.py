@@ -110,7 +110,7 @@ def unfused(weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 def _work(rank: int, ranks: int, folder: Path, cases: Sequence[Case]) -> None:
     torch.set_num_threads(1)
     from slime_trainer_megatron.arguments import layout_of
-    from slime_trainer_megatron.rank import MegatronRank, leave
+    from slime_trainer_megatron.rank import MegatronRank, leave_ranks
 
     steps = {model: steps_of(model, STEPS) for model in {case.model for case in cases}}
     for case in cases:
@@ -147,7 +147,7 @@ def _work(rank: int, ranks: int, folder: Path, cases: Sequence[Case]) -> None:
             }
             (folder / case.name / "told.json").write_text(json.dumps(said), "utf-8")
     dist.barrier()
-    leave()
+    leave_ranks()
 
 
 def _dealt(case: Case, steps: Sequence[Sequence[Row]], step: int, shares: int) -> list[TrainBatch]:

@@ -20,7 +20,7 @@ from safetensors.torch import save_file
 from slime_core.roles import Choice, Optim, PluginSet, RankSetup, SampleField, TrainBatch
 from slime_train import Algorithm, GrpoSettings, PolicyLossSettings, Share, discover_in_worker
 from slime_trainer_megatron.arguments import settings_model
-from slime_trainer_megatron.config_json import further_layers, read_directory, with_further
+from slime_trainer_megatron.config_json import mtp_layer_count, read_directory, with_mtp
 from slime_trainer_megatron.families import Model
 
 CONFIG: Mapping[str, object] = {
@@ -102,7 +102,7 @@ def write_model(directory: Path, family: str, *, seed: int = 0, **changes: objec
     directory.mkdir(parents=True)
     config = {**CONFIG, "model_type": family, "architectures": [CLASSES[family]], **OWN.get(family, {}), **changes}
     draw = torch.Generator().manual_seed(seed)
-    slots = [slot for weight in with_further(config, further_layers(config)).weights() for slot in weight.hf]
+    slots = [slot for weight in with_mtp(config, mtp_layer_count(config)).weights() for slot in weight.hf]
     tensors = {slot.name: torch.randn(slot.shape, generator=draw) * 0.12 + ("norm" in slot.name) for slot in slots}
     (directory / "config.json").write_text(json.dumps(config), "utf-8")
     save_file(tensors, directory / "model.safetensors", {"format": "pt"})

@@ -12,7 +12,15 @@ from pydantic import ValidationError
 
 from slime_core.errors import ConfigError
 from slime_core.roles import SampleField
-from slime_trainer_megatron.arguments import MODELS, PASSED, REASONS, RUNS, layout_of, of_critic, settings_model
+from slime_trainer_megatron.arguments import (
+    ARGUMENTS,
+    MODEL_KEYS,
+    REASONS,
+    RUN_KEYS,
+    critic_settings,
+    layout_of,
+    settings_model,
+)
 from slime_trainer_megatron.config_json import read_model
 from slime_trainer_megatron.dimensions import DIMENSIONS
 from slime_trainer_megatron.installed import SOURCES, fields
@@ -66,12 +74,12 @@ def test_parsed_fields_match_megatron() -> None:
     theirs = {name: said for name, said in json.loads(answer).items() if name[0] != "_"}
     assert fields().keys() == theirs.keys()
     assert {field.owner for field in fields().values()} == SOURCES.keys()
-    assert {name: fields()[name].default for name in PASSED} == {name: theirs[name][1] for name in PASSED}
-    assert {name: fields()[name].owner for name in PASSED} == {name: theirs[name][0] for name in PASSED}
+    assert {name: fields()[name].default for name in ARGUMENTS} == {name: theirs[name][1] for name in ARGUMENTS}
+    assert {name: fields()[name].owner for name in ARGUMENTS} == {name: theirs[name][0] for name in ARGUMENTS}
 
 
 def test_listed_names_exist_in_megatron() -> None:
-    assert {*PASSED, *RUNS, *MODELS, *REASONS, *DIMENSIONS} <= fields().keys()
+    assert {*ARGUMENTS, *RUN_KEYS, *MODEL_KEYS, *REASONS, *DIMENSIONS} <= fields().keys()
 
 
 @table(
@@ -215,7 +223,7 @@ def test_invalid_critic_settings_are_refused(critic: Mapping[str, object], said:
 
 def test_critic_inherits_the_policy_settings() -> None:
     given = {"max_tokens_per_gpu": 100, "overlap_grad_reduce": True, "critic": {"max_tokens_per_gpu": 7}}
-    found = of_critic(settings_model().model_validate(given)).__dict__
+    found = critic_settings(settings_model().model_validate(given)).__dict__
     assert (found["max_tokens_per_gpu"], found["overlap_grad_reduce"]) == (7, True)
 
 

@@ -8,10 +8,10 @@ from models_and_steps import dealt, setup_of, steps_of, write_model
 
 from slime_core.roles import Reference, Teacher
 from slime_train import Share
-from slime_trainer_megatron.compat import importing
+from slime_trainer_megatron.compat import suppress_import_warnings
 from slime_trainer_megatron.rank import MegatronRank
 
-with importing():
+with suppress_import_warnings():
     from slime_trainer_megatron.companion_models import FrozenModel, SwappedModel
     from slime_trainer_megatron.model import weights_of
 

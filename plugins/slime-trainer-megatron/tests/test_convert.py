@@ -11,13 +11,13 @@ from safetensors.torch import load_file
 
 from slime_core.errors import ModelError
 from slime_core.roles import WeightSlot
-from slime_trainer_megatron.compat import importing
+from slime_trainer_megatron.compat import suppress_import_warnings
 from slime_trainer_megatron.config_json import FAMILIES, read_directory, read_model
 from slime_trainer_megatron.convert import cut, fuse, is_split, split, views_of
 from slime_trainer_megatron.families import Model, Weight
 from slime_trainer_megatron.hf_files import HfWeights, HfWriter
 
-with importing():
+with suppress_import_warnings():
     from slime_trainer_megatron.export import shape_of
 
 

@@ -62,9 +62,9 @@ def test_convert_round_trips(
 def test_unstacked_layers_are_read(tmp_path: Path) -> None:
     model = write_model(tmp_path / "model", "qwen3_moe")
     assert run_cli(["convert", str(model), str(tmp_path / "stacked")]) == 0
-    from slime_trainer_megatron.torch_dist import Piece, Saving, Stored
+    from slime_trainer_megatron.torch_dist import Piece, Saving, StoredCheckpoint
 
-    stored, pieces = Stored(tmp_path / "stacked" / "release"), list[Piece]()
+    stored, pieces = StoredCheckpoint(tmp_path / "stacked" / "release"), list[Piece]()
     for key, shape in stored.shapes().items():
         zeros, whole = (0,) * len(shape), torch.empty(shape)
         stored.read([Piece(key, shape, zeros, shape, whole.dtype, partial(whole.view, shape))])

@@ -40,9 +40,9 @@ def logits_of(rank: MegatronRank, share: Share, sample: int, *, replays: bool) -
     pack = rank.passes.pack(share, [sample])
     assert (pack.routes is not None) == replays
     policy = rank.policy
-    with compat.quietly(), torch.no_grad():
+    with compat.suppress_warnings(), torch.no_grad():
         policy.begin(pack, 0.0, trains=False)
-        return policy.of_pack(pack)[:, 0] @ policy.output_weight().T
+        return policy.run_pack(pack)[:, 0] @ policy.output_weight().T
 
 
 def test_auxiliary_loss_is_averaged_over_step_tokens(model: Path, batch: TrainBatch, tmp_path: Path) -> None:

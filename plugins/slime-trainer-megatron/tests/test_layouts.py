@@ -53,7 +53,7 @@ MAX_RL = {"advantage": Choice("advantage", "slime-train/max_rl", "slime-train", 
 PPO = "critic"
 """The critic's model, for cases whose setup has a critic."""
 PPO_ADVANTAGE = Choice("advantage", "slime-train/ppo", "slime-train", PpoSettings())
-BESIDE = "reference and teacher"
+COMPANIONS = "reference and teacher"
 """The model of reference and teacher, for cases whose setup names it."""
 LAYOUTS: Mapping[str, tuple[str, int, Mapping[str, object], Mapping[str, object]]] = {
     "data": ("tied", 2, SMALL, {}),
@@ -89,9 +89,9 @@ LAYOUTS: Mapping[str, tuple[str, int, Mapping[str, object], Mapping[str, object]
     "tensor of Qwen2": ("biased", 2, TENSOR, {}),
     "pipeline of Llama": ("stretched", 2, {**PIPELINE, **SMALL}, {}),
     "context of Llama": ("stretched", 2, CONTEXT, {}),
-    f"tensor, {BESIDE}": ("tied", 2, TENSOR, {}),
-    f"pipeline, {BESIDE}": ("tied", 2, {**PIPELINE, **SMALL}, {}),
-    f"context, {BESIDE}": ("tied", 2, {**CONTEXT, **SMALL}, {}),
+    f"tensor, {COMPANIONS}": ("tied", 2, TENSOR, {}),
+    f"pipeline, {COMPANIONS}": ("tied", 2, {**PIPELINE, **SMALL}, {}),
+    f"context, {COMPANIONS}": ("tied", 2, {**CONTEXT, **SMALL}, {}),
     f"data, {PPO}": ("tied", 2, SMALL, {}),
     f"sequence, {PPO}": ("tied", 2, {**SEQUENCE, "critic": {"max_tokens_per_gpu": 300}}, {}),
     f"pipeline, {PPO}": ("tied", 2, {**PIPELINE, **SMALL}, {}),
@@ -99,7 +99,7 @@ LAYOUTS: Mapping[str, tuple[str, int, Mapping[str, object], Mapping[str, object]
     f"context, {PPO}": ("biased", 2, {**CONTEXT, **SMALL}, {}),
     f"experts, {PPO}": ("experts", 2, {**EXPERT, **SMALL}, {}),
     "experts": ("experts", 2, {**EXPERT, **SMALL}, {}),
-    f"experts, {BESIDE}": ("experts", 2, {**EXPERT, **SMALL}, {}),
+    f"experts, {COMPANIONS}": ("experts", 2, {**EXPERT, **SMALL}, {}),
     "experts on all, pipeline": ("experts", 2, {**PIPELINE, **SMALL}, {}),
     "experts and context": ("experts", 2, {**EXPERT, **CONTEXT, **SMALL}, {}),
     "experts in the place of tensor": ("experts", 2, {**SEQUENCE, **EXPERT, "expert_tensor_parallel_size": 1}, {}),
@@ -205,7 +205,7 @@ def cases(models: dict[str, Path]) -> list[Case]:
             name,
             models[model],
             {"num_gpus": ranks, **settings},
-            {**fields, **(beside[model] if BESIDE in name else {}), **(critic if PPO in name else {})},
+            {**fields, **(beside[model] if COMPANIONS in name else {}), **(critic if PPO in name else {})},
             save=4 if model.startswith(("glm4", "deepseek")) else 0,
             at_once="one rollout" in name,
         )

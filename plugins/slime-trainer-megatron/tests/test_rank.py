@@ -17,7 +17,7 @@ from slime_train import Share
 from slime_train.estimators.ppo import PpoSettings
 from slime_train.settings import TisSettings
 from slime_trainer_megatron import compat
-from slime_trainer_megatron.packing import mine_of_whole, pack_samples
+from slime_trainer_megatron.packing import pack_samples, rank_token_indices
 from slime_trainer_megatron.rank import MegatronRank, use_device
 from tests.tables import table
 
@@ -45,7 +45,7 @@ def test_torch_stand_in_is_limited_to_megatron() -> None:
         torch.zeros(2, device="cuda")
     with pytest.raises((AssertionError, RuntimeError)):
         torch.zeros(2).cuda()
-    with compat.tensors_stay():
+    with compat.fake_cuda():
         assert torch.zeros(2).cuda().device == CPU
         assert torch.zeros(2).is_cuda
         assert not torch.zeros(2).cpu().pin_memory().is_cuda
@@ -56,11 +56,11 @@ def test_megatron_is_unpatched_on_a_gpu() -> None:
     program = (
         "import sys, torch\n"
         "from slime_trainer_megatron import compat\n"
-        "with compat.importing():\n"
+        "with compat.suppress_import_warnings():\n"
         "    from megatron.core.optimizer import optimizer\n"
         "before = {name: dict(each.__dict__) for name, each in sys.modules.items() if name.startswith('megatron')}\n"
         "compat.replace_cuda(torch.device('cuda'))\n"
-        "with compat.tensors_stay():\n"
+        "with compat.fake_cuda():\n"
         "    print(torch.zeros(2).is_cuda, torch.Tensor.cuda is torch._C.TensorBase.cuda)\n"
         "print([n for n, each in before.items() if any(sys.modules[n].__dict__[k] is not v for k, v in each.items())])"
     )
@@ -98,7 +98,7 @@ def test_context_parallel_ranks_cover_each_token_once(ranks: int, multiple: int,
     assert labels.tolist() == [token for response in tokens for token in response]
     assert {len(pack.tokens) % multiple for pack in packs} == {0}
     assert len({len(pack.tokens) for pack in packs}) == 1
-    whole = torch.cat([mine_of_whole(packs[0].ends, ranks, rank) for rank in range(ranks)])
+    whole = torch.cat([rank_token_indices(packs[0].ends, ranks, rank) for rank in range(ranks)])
     assert sorted(whole.tolist()) == list(range(int(packs[0].ends[-1])))
 
 

@@ -99,7 +99,7 @@ def test_mtp_gradient_matches_transformers(model: Path, tmp_path: Path) -> None:
     wanted = by_transformers(model, tmp_path / "longer", setup, Share.of(batch, setup))
     told = rank.train_step(batch)
     assert told.scalars["mtp_loss"] == pytest.approx(float(wanted.pop("loss")), rel=1e-5)
-    whole = read_directory(model, further=1)
+    whole = read_directory(model, mtp_layers=1)
     from slime_trainer_megatron.convert import split
     from slime_trainer_megatron.model import own_parameters
 
