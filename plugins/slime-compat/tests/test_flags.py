@@ -91,14 +91,14 @@ def test_other_flags_get_advice(catalog: Catalog, flag: Flag) -> None:
         return  # the trainer has it
     with pytest.raises(ConfigError) as raised:
         parse_config({**LEAST, "reward": {"use": "math"}, flag.name: 1}, catalog)
-    said = str(raised.value)
-    assert said.startswith(f"unknown key {flag.name!r}. ")
+    message = str(raised.value)
+    assert message.startswith(f"unknown key {flag.name!r}. ")
     if flag.name in other_names()["keys"][""]:
-        assert f"Did you mean {other_names()['keys'][''][flag.name]!r}?" in said
+        assert f"Did you mean {other_names()['keys'][''][flag.name]!r}?" in message
         return
-    assert advice(flag) in said
-    assert not (key := key_of(flag)) or f"Did you mean {key!r}?" in said
-    assert said.count(".") >= 2 or key, "says nothing but its name"
+    assert advice(flag) in message
+    assert not (key := key_of(flag)) or f"Did you mean {key!r}?" in message
+    assert message.count(".") >= 2 or key, "says nothing but its name"
 
 
 @table("flag", [each for each in flags().values() if each.key or each.set])

@@ -18,7 +18,7 @@ def test_a_dotted_path_and_a_file_name_the_same_function(path: str) -> None:
 
 
 @table(
-    "name, told",
+    "name, message",
     [
         ("custom_rn", "has no 'custom_rn'. Did you mean 'custom_rm'"),
         ("rm_that_is_not_async", "must be `async def`: slime awaits it"),
@@ -26,8 +26,8 @@ def test_a_dotted_path_and_a_file_name_the_same_function(path: str) -> None:
         ("math", "is a module; expected a function"),
     ],
 )
-def test_uncallable_function_is_refused(path: str, name: str, told: str) -> None:
-    with pytest.raises(PluginError, match=told):
+def test_uncallable_function_is_refused(path: str, name: str, message: str) -> None:
+    with pytest.raises(PluginError, match=message):
         load(f"{path}{name}", CALL, is_async=True)
 
 

@@ -162,7 +162,7 @@ def test_values_known_only_at_run_time_are_named_by_line(launch: Path) -> None:
 
 
 @table(
-    "text, said",
+    "text, message",
     [
         ("LR=$(cat lr.txt)\npython train.py --lr $LR", "line 1: `cat lr.txt` is not run"),
         ("for LR in 1 2; do X=$LR; done\npython train.py --lr $X", "line 1: a loop sets it"),
@@ -175,8 +175,8 @@ def test_values_known_only_at_run_time_are_named_by_line(launch: Path) -> None:
         ("python train.py --lr many", "expected a number, got 'many'"),
     ],
 )
-def test_unknown_value_names_its_cause(tmp_path: Path, text: str, said: str) -> None:
-    assert said in left(of(tmp_path, text))["--lr"]
+def test_unknown_value_names_its_cause(tmp_path: Path, text: str, message: str) -> None:
+    assert message in left(of(tmp_path, text))["--lr"]
 
 
 @table(
@@ -243,7 +243,7 @@ EXPERTS = "--tensor-model-parallel-size 2 --expert-model-parallel-size 2 --actor
 
 
 @table(
-    "flag, result, said",
+    "flag, result, message",
     [
         ("--update-weights-interval 4", Result.KEPT, "update_weights_interval = 4"),
         ("--keep-old-actor", Result.NEEDLESS, "keep_old_actor has no effect here"),
@@ -287,9 +287,9 @@ EXPERTS = "--tensor-model-parallel-size 2 --expert-model-parallel-size 2 --actor
         ("--rollout-seed 1 --seed 2", Result.LEFT_OUT, "contradicts seed = "),
     ],
 )
-def test_flags_have_an_outcome_and_a_reason(tmp_path: Path, flag: str, result: Result, said: str) -> None:
+def test_flags_have_an_outcome_and_a_reason(tmp_path: Path, flag: str, result: Result, message: str) -> None:
     rows = of(tmp_path, f"python train.py {REST} {flag}").of(result)
-    assert [row.here for row in rows if row.flag.split()[0] in flag and said in row.here], rows
+    assert [row.here for row in rows if row.flag.split()[0] in flag and message in row.here], rows
 
 
 def test_missing_backslash_is_suggested(tmp_path: Path) -> None:
@@ -298,21 +298,21 @@ def test_missing_backslash_is_suggested(tmp_path: Path) -> None:
 
 
 def test_environment_is_reported_without_secrets(launch: Path) -> None:
-    (said,) = [row.here for row in migrate(launch, {"NUM_GPUS": "8"}).rows if row.flag == "--runtime-env-json"]
-    assert said.endswith("PYTHONPATH=/data/Megatron-LM/, API_KEY, GPUS=8")
+    (message,) = [row.here for row in migrate(launch, {"NUM_GPUS": "8"}).rows if row.flag == "--runtime-env-json"]
+    assert message.endswith("PYTHONPATH=/data/Megatron-LM/, API_KEY, GPUS=8")
     assert "verysecret" not in "\n".join(report(migrate(launch, {"NUM_GPUS": "8"})))
 
 
 @table(
-    "text, said",
+    "text, message",
     [
         ("echo hello", "starts no training: expected a command that runs train.py or train_async.py"),
         ("python train.py --lr 1\npython train.py --lr 2", "starts training 2 times, in lines 1, 2"),
         ("x=\0", "is not a shell script"),
     ],
 )
-def test_script_without_training_is_refused(tmp_path: Path, text: str, said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
+def test_script_without_training_is_refused(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         of(tmp_path, text)
 
 

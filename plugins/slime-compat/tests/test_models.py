@@ -35,7 +35,7 @@ def test_matching_model_directory_is_accepted(tmp_path: Path) -> None:
 
 
 @table(
-    "name, config, said",
+    "name, config, message",
     [
         (
             "qwen3-8B",
@@ -47,10 +47,10 @@ def test_matching_model_directory_is_accepted(tmp_path: Path) -> None:
         ("deepseek-v3", {"n_routed_experts": 64}, "num_experts 256, but config.json has 64"),
     ],
 )
-def test_mismatched_model_is_refused(tmp_path: Path, name: str, config: dict[str, Json], said: str) -> None:
+def test_mismatched_model_is_refused(tmp_path: Path, name: str, config: dict[str, Json], message: str) -> None:
     with pytest.raises(ConfigError) as raised:
         check_model_type(name, written(tmp_path, json.dumps(config)))
-    assert said in str(raised.value)
+    assert message in str(raised.value)
 
 
 def test_a_directory_without_a_configuration_is_refused(tmp_path: Path) -> None:

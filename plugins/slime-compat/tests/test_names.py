@@ -19,7 +19,7 @@ def catalog() -> Catalog:
     return Catalog.discover()
 
 
-def said(catalog: Catalog, name: str, value: Json = 1) -> str:
+def error_of(catalog: Catalog, name: str, value: Json = 1) -> str:
     with pytest.raises(ConfigError) as raised:
         parse_config({**LEAST, name: value}, catalog)
     return str(raised.value)
@@ -41,19 +41,19 @@ def test_foreign_names_are_unique_per_framework() -> None:
 
 
 def test_slime_flags_name_their_equivalent(catalog: Catalog) -> None:
-    assert said(catalog, "global_batch_size") == (
+    assert error_of(catalog, "global_batch_size") == (
         "unknown key 'global_batch_size'. It is slime's: num_steps_per_rollout is rollout_batch_size * "
         "n_samples_per_prompt / global_batch_size."
     )
-    assert "calls the function as slime does." in said(catalog, "group_rm", True)
+    assert "calls the function as slime does." in error_of(catalog, "group_rm", True)
 
 
 def test_differing_values_are_translated(catalog: Catalog) -> None:
-    assert said(catalog, "lr_scheduler_type", "inverse_sqrt") == (
+    assert error_of(catalog, "lr_scheduler_type", "inverse_sqrt") == (
         "unknown key 'lr_scheduler_type'. Did you mean 'lr_decay_style'? TRL's 'inverse_sqrt' is "
         "'inverse-square-root' here."
     )
-    assert said(catalog, "lr_scheduler_type", "linear").endswith("Did you mean 'lr_decay_style'?")
+    assert error_of(catalog, "lr_scheduler_type", "linear").endswith("Did you mean 'lr_decay_style'?")
 
 
 @table("each", [each for each in foreign_names() if each.values])

@@ -44,7 +44,7 @@ def test_slime_runner_is_exported_by_the_core() -> None:
 
 
 @table(
-    "fields, said",
+    "fields, message",
     [
         ({"num_gpus": "eight"}, "num_gpus = 'eight': input should be a valid integer"),
         ({"num_gpu": 8}, "there is no field 'num_gpu'. Did you mean 'num_gpus'?"),
@@ -63,10 +63,10 @@ def test_slime_runner_is_exported_by_the_core() -> None:
         ),
     ],
 )
-def test_invalid_fields_are_refused_at_construction(fields: dict[str, object], said: str) -> None:
+def test_invalid_fields_are_refused_at_construction(fields: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigError) as raised:
         made(**fields)
-    assert said in str(raised.value)
+    assert message in str(raised.value)
 
 
 def test_missing_fields_are_listed_together() -> None:
@@ -115,14 +115,14 @@ def test_no_gpus_means_local_plugins() -> None:
 
 
 def test_dry_run_starts_nothing_and_lists_unused_fields(tmp_path: Path) -> None:
-    told = made(run_dir=tmp_path / "runs", renderer_family="qwen", num_gpus=8).dry_run(5)
-    assert "num_rollout = 5" in told.run_file
-    assert told.notes == ("renderer_family: the model's chat template renders prompts",)
+    planned = made(run_dir=tmp_path / "runs", renderer_family="qwen", num_gpus=8).dry_run(5)
+    assert "num_rollout = 5" in planned.run_file
+    assert planned.notes == ("renderer_family: the model's chat template renders prompts",)
     assert list(tmp_path.iterdir()) == []
 
 
 @table(
-    "text, said",
+    "text, message",
     [
         ("", "is empty: it needs exp_id, model_dir and data_path"),
         ("exp_id: a\nexp_id: b\n", 'line 2: found duplicate key "exp_id"'),
@@ -136,17 +136,17 @@ def test_dry_run_starts_nothing_and_lists_unused_fields(tmp_path: Path) -> None:
         ("k: " + "[" * 500 + "]" * 500, "is nested too deeply"),
     ],
 )
-def test_invalid_yaml_is_named(tmp_path: Path, text: str, said: str) -> None:
+def test_invalid_yaml_is_named(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "runner.yaml"
     path.write_text(text, "utf-8")
     with pytest.raises(ConfigError) as raised:
         SlimeRunner.from_yaml(path)
-    assert said in str(raised.value)
+    assert message in str(raised.value)
     assert "runner.yaml" in str(raised.value)
 
 
 @table(
-    "fields, said",
+    "fields, message",
     [
         (AGENT, 'a runtime in AWS cannot reach 127.0.0.1: set gateway_host="0.0.0.0" and gateway_public_url='),
         ({"model_type": "qwen3-4b"}, "has no 'qwen3-4b'. Did you mean 'qwen3-4B'?"),
@@ -154,12 +154,12 @@ def test_invalid_yaml_is_named(tmp_path: Path, text: str, said: str) -> None:
     ],
 )
 def test_unusable_run_is_refused_early(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fields: dict[str, object], said: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fields: dict[str, object], message: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SlimeError) as raised:
         made(**{"reward": "math", "num_gpus": 0, **fields}).train()
-    assert said in str(raised.value)
+    assert message in str(raised.value)
     assert [path.name for path in tmp_path.iterdir() if path.name == "was-run" or path.suffix == ".log"] == []
 
 

@@ -106,12 +106,12 @@ def test_environment_values_are_saved_by_name(tmp_path: Path, monkeypatch: pytes
     )
     runner = SlimeRunner.from_yaml(path)
     assert (runner.lr, runner.s3_bucket) == (1e-5, "results-of-mine")
-    told = runner.dry_run()
-    assert 's3_bucket = "$env:MY_BUCKET"' in told.run_file
-    assert told.command[-2:] == ("--reward.judge.key", "$env:MY_KEY")
-    for said in (str(told), str(runner), runner.to_yaml()):
-        assert "verysecret" not in said
-        assert "results-of-mine" not in said
+    planned = runner.dry_run()
+    assert 's3_bucket = "$env:MY_BUCKET"' in planned.run_file
+    assert planned.command[-2:] == ("--reward.judge.key", "$env:MY_KEY")
+    for shown in (str(planned), str(runner), runner.to_yaml()):
+        assert "verysecret" not in shown
+        assert "results-of-mine" not in shown
     path.write_text(runner.to_yaml(), "utf-8")
     assert SlimeRunner.from_yaml(path) == runner
 
@@ -126,16 +126,16 @@ def test_zero_kl_coefficient_computes_no_kl() -> None:
 
 
 @table(
-    "flags, said",
+    "flags, message",
     [
         (["--megatron-to-hf-mode", "bridge"], "--megatron-to-hf-mode"),
         (["--use-dynamic-global-batch-size"], "--use-dynamic-global-batch-size"),
         (["--learning-rate", "1e-5"], "Did you mean '--lr'?"),
     ],
 )
-def test_removed_extra_flags_are_refused(small: Small, flags: list[str], said: str) -> None:
+def test_removed_extra_flags_are_refused(small: Small, flags: list[str], message: str) -> None:
     runner = small(extra_flags=flags)
     with pytest.raises(ConfigError, match="slime train ended with exit code 2") as raised:
         runner.train()
-    assert said in str(raised.value)
+    assert message in str(raised.value)
     assert not runner.folder.exists()

@@ -43,7 +43,7 @@ class Case:
 
 
 @dataclass(frozen=True)
-class Told:
+class CaseResult:
     """The outcome of a case."""
 
     losses: list[float]
@@ -55,7 +55,7 @@ class Told:
     """Whether the published weights equal `hf/` bitwise, if the case saved."""
 
 
-def train(folder: Path, cases: Sequence[Case], ranks: int) -> dict[str, Told]:
+def train(folder: Path, cases: Sequence[Case], ranks: int) -> dict[str, CaseResult]:
     """Run all cases, one after another, in `ranks` processes."""
     context = multiprocessing.get_context("spawn")
     workers = [context.Process(target=_work, args=(rank, ranks, folder, cases)) for rank in range(ranks)]
@@ -67,7 +67,7 @@ def train(folder: Path, cases: Sequence[Case], ranks: int) -> dict[str, Told]:
     return {case.name: _read(folder / case.name) for case in cases}
 
 
-def by_local(folder: Path, case: Case) -> Told:
+def by_local(folder: Path, case: Case) -> CaseResult:
     """The same steps by one rank of the local trainer."""
     from slime_local.rank import LocalRank
     from slime_local.settings import LocalTrainerSettings
@@ -82,7 +82,7 @@ def by_local(folder: Path, case: Case) -> Told:
     results = [rank.train_step(batch) for batch in batches]
     tokens = [sum(sum(row.mask) for row in rows) for rows in steps]
     losses = [each.metrics.get("loss", 0.0) / count for each, count in zip(results, tokens, strict=True)]
-    return Told(losses, *_scalars(results), unfused(dict(rank.weights())), True)
+    return CaseResult(losses, *_scalars(results), unfused(dict(rank.weights())), True)
 
 
 def _scalars(results: Sequence[StepResult]) -> tuple[list[float], list[float]]:
@@ -119,33 +119,33 @@ def _work(rank: int, ranks: int, folder: Path, cases: Sequence[Case]) -> None:
         if case.load:
             subject.load(folder / case.load / "checkpoint")
             first = next(each.save for each in cases if each.name == case.load)
-        told, published, count = list[StepResult](), True, max(shares) + 1
+        steps_done, published, count = list[StepResult](), True, max(shares) + 1
         batches = [_dealt(case, steps[case.model], step, count)[shares[rank]] for step in range(STEPS)]
         if case.at_once:
             subject.begin_rollout(batches)
         for step in range(first, STEPS):
-            told.append(subject.train_step(batches[step]))
+            steps_done.append(subject.train_step(batches[step]))
             subject.finish_save(wait=False)
             if case.save == step + 1:
                 published = _saved(subject, folder / case.name / "checkpoint")
         subject.finish_save(wait=True)
         weights = dict(subject.weights())
         tokens = [float(sum(sum(row.mask) for row in rows)) for rows in steps[case.model][first:]]
-        losses = torch.tensor([each.metrics.get("loss", 0.0) for each in told], dtype=torch.float64)
+        losses = torch.tensor([each.metrics.get("loss", 0.0) for each in steps_done], dtype=torch.float64)
         if shares.index(shares[rank]) != rank:
             losses.zero_()
         dist.all_reduce(losses)
         if rank == 0:
             (folder / case.name).mkdir(exist_ok=True)
             save_file(weights, folder / case.name / "weights.safetensors")
-            norms, critics = _scalars(told)
-            said = {
+            norms, critics = _scalars(steps_done)
+            record = {
                 "losses": (losses / torch.tensor(tokens)).tolist(),
                 "norms": norms,
                 "critics": critics,
                 "published": published,
             }
-            (folder / case.name / "told.json").write_text(json.dumps(said), "utf-8")
+            (folder / case.name / "record.json").write_text(json.dumps(record), "utf-8")
     dist.barrier()
     leave_ranks()
 
@@ -166,7 +166,7 @@ def _saved(subject: object, target: Path) -> bool:
     return files.keys() == weights.keys() and all(torch.equal(each, weights[name]) for name, each in files.items())
 
 
-def _read(folder: Path) -> Told:
-    said = json.loads((folder / "told.json").read_text("utf-8"))
+def _read(folder: Path) -> CaseResult:
+    record = json.loads((folder / "record.json").read_text("utf-8"))
     weights = load_file(folder / "weights.safetensors")
-    return Told(said["losses"], said["norms"], said["critics"], weights, said["published"])
+    return CaseResult(record["losses"], record["norms"], record["critics"], weights, record["published"])

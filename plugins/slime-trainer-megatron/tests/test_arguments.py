@@ -63,15 +63,15 @@ def test_parsed_fields_match_megatron() -> None:
         "from megatron.core.optimizer import OptimizerConfig\n"
         "from megatron.core.distributed import DistributedDataParallelConfig\n"
         "owners = [ModelParallelConfig, TransformerConfig, OptimizerConfig, DistributedDataParallelConfig]\n"
-        "told = {}\n"
+        "listed = {}\n"
         "for owner in owners:\n"
         "    for each in dataclasses.fields(owner):\n"
         "        value = each.default if isinstance(each.default, (bool, int, float, str)) else None\n"
-        "        told.setdefault(each.name, [owner.__name__, value])\n"
-        "print(json.dumps(told))"
+        "        listed.setdefault(each.name, [owner.__name__, value])\n"
+        "print(json.dumps(listed))"
     )
     answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
-    theirs = {name: said for name, said in json.loads(answer).items() if name[0] != "_"}
+    theirs = {name: entry for name, entry in json.loads(answer).items() if name[0] != "_"}
     assert fields().keys() == theirs.keys()
     assert {field.owner for field in fields().values()} == SOURCES.keys()
     assert {name: fields()[name].default for name in ARGUMENTS} == {name: theirs[name][1] for name in ARGUMENTS}
@@ -83,10 +83,11 @@ def test_listed_names_exist_in_megatron() -> None:
 
 
 @table(
-    "name, said", [("lr", "--lr"), ("clip_grad", "--clip-grad"), ("bf16", "--bf16"), ("moe_layer_freq", "config.json")]
+    "name, message",
+    [("lr", "--lr"), ("clip_grad", "--clip-grad"), ("bf16", "--bf16"), ("moe_layer_freq", "config.json")],
 )
-def test_run_controlled_settings_are_refused(name: str, said: str) -> None:
-    assert said in refused(**{name: 1})
+def test_run_controlled_settings_are_refused(name: str, message: str) -> None:
+    assert message in refused(**{name: 1})
 
 
 @table("config", [LLAMA, EXPERTS, LATENT])
@@ -113,15 +114,15 @@ def test_unsupported_fields_are_refused_with_a_reason(name: str) -> None:
 
 
 def test_misspelt_fields_get_a_suggestion() -> None:
-    said = refused(overlap_param_gathr=True)
-    assert "unknown setting overlap_param_gathr. Did you mean 'overlap_param_gather'?" in said
-    assert REASONS["overlap_param_gather"] in said
+    message = refused(overlap_param_gathr=True)
+    assert "unknown setting overlap_param_gathr. Did you mean 'overlap_param_gather'?" in message
+    assert REASONS["overlap_param_gather"] in message
     assert "--lr" in refused(lrr=1)
     assert "Extra inputs" in refused(tensor_model_paralel_size=2)  # the core's error lists the settings
 
 
 @table(
-    "given, said",
+    "given, message",
     [
         ({"sequence_parallel": True}, "tensor_model_parallel_size of 2 or more"),
         ({"num_gpus": 1, "overlap_grad_reduce": True}, "one replica"),
@@ -139,22 +140,22 @@ def test_misspelt_fields_get_a_suggestion() -> None:
         ),
     ],
 )
-def test_settings_without_effect_are_refused(given: Mapping[str, object], said: str) -> None:
-    assert said in refused(**given)
+def test_settings_without_effect_are_refused(given: Mapping[str, object], message: str) -> None:
+    assert message in refused(**given)
 
 
 def test_experts_are_divided_over_the_ranks_of_a_stage() -> None:
-    said = refused(num_gpus=6, expert_model_parallel_size=4)
-    assert "4 x 1 does not divide the 6 ranks" in said
-    assert "give an expert_model_parallel_size of 2 or 3" in said
-    said = refused(num_gpus=6, expert_model_parallel_size=2, expert_tensor_parallel_size=4)
-    assert "give an expert_tensor_parallel_size of 2 or 3" in said
+    message = refused(num_gpus=6, expert_model_parallel_size=4)
+    assert "4 x 1 does not divide the 6 ranks" in message
+    assert "give an expert_model_parallel_size of 2 or 3" in message
+    message = refused(num_gpus=6, expert_model_parallel_size=2, expert_tensor_parallel_size=4)
+    assert "give an expert_tensor_parallel_size of 2 or 3" in message
     layout = Layout(8, tensor=2, pipeline=2, expert=2)
     assert [layout.holder(stage, part) for stage in (0, 1) for part in (0, 1)] == [0, 2, 4, 6]
 
 
 @table(
-    "given, config, said",
+    "given, config, message",
     [
         ({"expert_model_parallel_size": 2}, LLAMA, "expert_model_parallel_size has no effect here: the model (llama)"),
         ({"mtp_num_layers": 1}, LLAMA, "mtp_num_layers = 1 has no effect here: the model (llama) has no layers for"),
@@ -198,15 +199,15 @@ def test_experts_are_divided_over_the_ranks_of_a_stage() -> None:
     ],
 )
 def test_settings_that_do_not_fit_the_model_are_refused(
-    given: Mapping[str, object], config: Mapping[str, object], said: str
+    given: Mapping[str, object], config: Mapping[str, object], message: str
 ) -> None:
     (spec,) = slime_trainers()
-    with pytest.raises(ConfigError, match=re.escape(said)):
+    with pytest.raises(ConfigError, match=re.escape(message)):
         spec.check_model(settings_model().model_validate(given), config)
 
 
 @table(
-    "critic, said",
+    "critic, message",
     [
         ({"pipeline_model_parallel_size": 2}, "the critic has the policy's layout"),
         ({"bucket_size": 100}, "critic: bucket_size has no effect here"),
@@ -215,10 +216,10 @@ def test_settings_that_do_not_fit_the_model_are_refused(
         ({"max_tokens_per_gp": 1}, "max_tokens_per_gp"),
     ],
 )
-def test_invalid_critic_settings_are_refused(critic: Mapping[str, object], said: str) -> None:
+def test_invalid_critic_settings_are_refused(critic: Mapping[str, object], message: str) -> None:
     with pytest.raises(ValidationError) as caught:
         settings_model().model_validate({"critic": critic})
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_critic_inherits_the_policy_settings() -> None:
@@ -252,7 +253,7 @@ def test_ranks_of_a_replica_share_a_batch() -> None:
 
 
 @table(
-    "layout, said",
+    "layout, message",
     [
         (Layout(3, tensor=3), "num_attention_heads = 4, which cannot be split into 3 equal parts; give 1 or 2"),
         (Layout(4, tensor=4), "num_key_value_heads = 2"),
@@ -262,13 +263,13 @@ def test_ranks_of_a_replica_share_a_batch() -> None:
         (Layout(3, pipeline=3), "num_hidden_layers = 4, which cannot be split into 3 equal parts; give 2 or 4"),
     ],
 )
-def test_indivisible_model_is_refused(layout: Layout, said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
+def test_indivisible_model_is_refused(layout: Layout, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         layout.check(read_model(LLAMA))
 
 
 @table(
-    "config, said",
+    "config, message",
     [
         (
             {**LLAMA, "model_type": "mamba"},
@@ -288,8 +289,8 @@ def test_indivisible_model_is_refused(layout: Layout, said: str) -> None:
         ({**LATENT, "rope_scaling": STRETCHED}, "rope_type 'default' and 'yarn'"),
     ],
 )
-def test_unsupported_model_config_is_refused(config: Mapping[str, object], said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
+def test_unsupported_model_config_is_refused(config: Mapping[str, object], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         read_model(config)
 
 

@@ -63,8 +63,8 @@ def test_bf16_step_is_near_fp32(family: str, tmp_path: Path) -> None:
     assert found.dtype == torch.float32
     far = (found - wanted).abs()
     assert 0 < far.mean() < 4 * ROUNDED
-    told, near = (rank.train_step(dealt(rows, 1)[0]) for rank in (rounding, exact))
-    assert told.scalars["grad_norm"] == pytest.approx(near.scalars["grad_norm"], rel=4 * ROUNDED)
+    rounded, near = (rank.train_step(dealt(rows, 1)[0]) for rank in (rounding, exact))
+    assert rounded.scalars["grad_norm"] == pytest.approx(near.scalars["grad_norm"], rel=4 * ROUNDED)
     weights = dict(exact.weights())
     for name, each in rounding.weights():
         assert each.dtype == (torch.float32 if "e_score" in name else torch.bfloat16)
@@ -94,13 +94,13 @@ def test_bf16_layouts_are_near_fp32_and_resume(tmp_path: Path) -> None:
     whole = [Case(name, model, {"num_gpus": 2, **layout}, bf16, save=2) for name, layout in LAYOUTS.items()]
     again = [Case(f"{name} again", model, {"num_gpus": 2, **LAYOUTS[name]}, bf16, load=name) for name in LAYOUTS]
     elsewhere = Case("elsewhere", model, {"num_gpus": 2, **LAYOUTS["pipeline"]}, bf16, load="data, dealt moments")
-    told, local = train(tmp_path, [*whole, *again, elsewhere], ranks=2), by_local(tmp_path, Case("local", model, {}))
+    results, local = train(tmp_path, [*whole, *again, elsewhere], ranks=2), by_local(tmp_path, Case("local", model, {}))
     for case in whole:
-        mine = told[case.name]
+        mine = results[case.name]
         assert mine.losses == pytest.approx(local.losses, rel=0, abs=4 * ROUNDED), case.name
         assert mine.norms == pytest.approx(local.norms, rel=16 * ROUNDED), case.name
         assert mine.published, case.name
-        later = told[f"{case.name} again"]
+        later = results[f"{case.name} again"]
         assert later.losses == mine.losses[2:], case.name
         assert all(torch.equal(each, mine.weights[name]) for name, each in later.weights.items()), case.name
-    assert told["elsewhere"].losses == pytest.approx(told["data, dealt moments"].losses[2:], rel=0, abs=ROUNDED)
+    assert results["elsewhere"].losses == pytest.approx(results["data, dealt moments"].losses[2:], rel=0, abs=ROUNDED)

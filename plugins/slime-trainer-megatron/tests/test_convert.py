@@ -68,12 +68,12 @@ def test_the_vocabulary_is_padded_to_a_multiple_of_the_ranks() -> None:
 
 
 @pytest.mark.parametrize(
-    ("slot", "said"), [(WeightSlot("d", (1,)), "no weight 'd'"), (WeightSlot("a", (2, 4)), "shape")]
+    ("slot", "message"), [(WeightSlot("d", (1,)), "no weight 'd'"), (WeightSlot("a", (2, 4)), "shape")]
 )
-def test_missing_tensor_is_named(tmp_path: Path, slot: WeightSlot, said: str) -> None:
+def test_missing_tensor_is_named(tmp_path: Path, slot: WeightSlot, message: str) -> None:
     with HfWriter(tmp_path, [WeightSlot("a", (4, 2))], shard_bytes=100) as writer:
         writer.add("a", torch.zeros(4, 2))
-    with pytest.raises(ModelError, match=said):
+    with pytest.raises(ModelError, match=message):
         HfWeights(tmp_path).check([slot])
 
 

@@ -89,7 +89,7 @@ def test_a_checkpoint_with_more_than_the_model_is_refused(tmp_path: Path, capsys
 
 
 @table(
-    "flags, said",
+    "flags, message",
     [
         (
             ["there", "out", "--origin-hf-dir", "model"],
@@ -101,13 +101,13 @@ def test_a_checkpoint_with_more_than_the_model_is_refused(tmp_path: Path, capsys
     ],
 )
 def test_unusable_conversion_is_refused(
-    flags: list[str], said: str, model: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    flags: list[str], message: str, model: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(model.parent)
     (model.parent / "there").mkdir(exist_ok=True)
     (model.parent / "out" / "release").mkdir(parents=True, exist_ok=True)
     assert run_cli(["convert", *flags]) == 2
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 def test_checkpoint_names_its_model(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

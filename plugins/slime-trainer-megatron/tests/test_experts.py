@@ -51,7 +51,7 @@ def test_auxiliary_loss_is_averaged_over_step_tokens(model: Path, batch: TrainBa
     setup = setup_of(model, tmp_path, {**ONE, "moe_aux_loss_coeff": COEFFICIENT}, **whole)
     plain = MegatronRank(0, 1, setup_of(model, tmp_path, ONE, **whole))
     rank, share = MegatronRank(0, 1, setup), Share.of(batch, setup)
-    told = rank.train_step(batch)
+    result = rank.train_step(batch)
     plain.train_step(batch)
     gradients = {
         name: parameter.main_grad - dict(plain.policy.named_parameters())[name].main_grad
@@ -67,7 +67,7 @@ def test_auxiliary_loss_is_averaged_over_step_tokens(model: Path, batch: TrainBa
         for logits in found:
             total = total + switch_loss(logits, chosen) * (pack.texts / tokens)
     total.backward()
-    assert told.scalars["load_balancing_loss"] == pytest.approx(float(total.detach()) / len(found), rel=1e-5)
+    assert result.scalars["load_balancing_loss"] == pytest.approx(float(total.detach()) / len(found), rel=1e-5)
     for name, gradient in gradients.items():
         layer = int(name.split(".")[2])
         wanted = transformer.get_parameter(f"model.layers.{layer}.mlp.gate.weight").grad

@@ -66,7 +66,7 @@ def test_unfrozen_weights_train_like_the_local_trainer(name: str, tmp_path: Path
 
 
 @table(
-    "config, patterns, said",
+    "config, patterns, message",
     [
         (
             DENSE,
@@ -82,8 +82,8 @@ def test_unfrozen_weights_train_like_the_local_trainer(name: str, tmp_path: Path
         ),
     ],
 )
-def test_pattern_without_a_match_is_refused(config: Mapping[str, object], patterns: Patterns, said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
+def test_pattern_without_a_match_is_refused(config: Mapping[str, object], patterns: Patterns, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         frozen_names(read_model(config), patterns)
 
 
@@ -93,14 +93,14 @@ def test_router_can_be_frozen() -> None:
 
 
 @table(
-    "given, said",
+    "given, message",
     [
         ({"only_train_params_name_list": ["a"], "freeze_params_name_list": ["b"]}, "give one of them"),
         ({"freeze_params_name_list": ["("]}, "not a regular expression"),
     ],
 )
-def test_invalid_freezing_settings_are_refused(given: Mapping[str, Sequence[str]], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_invalid_freezing_settings_are_refused(given: Mapping[str, Sequence[str]], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         settings_model().model_validate(given)
 
 
@@ -122,12 +122,12 @@ def test_layouts_freeze_the_same(tmp_path: Path) -> None:
     again = [Case(f"{case.name} again", case.model, case.settings, load=case.name) for case in cases]
     (tmp_path / "one").mkdir()
     alone = [Case(what, model, {**ONE, **chosen}) for what, (model, chosen) in patterns.items()]
-    told, wanted = train(tmp_path, [*cases, *again], ranks=2), train(tmp_path / "one", alone, ranks=1)
+    results, wanted = train(tmp_path, [*cases, *again], ranks=2), train(tmp_path / "one", alone, ranks=1)
     for case in cases:
-        mine, theirs = told[case.name], wanted[next(what for what in patterns if case.name.startswith(what))]
+        mine, theirs = results[case.name], wanted[next(what for what in patterns if case.name.startswith(what))]
         assert mine.losses == pytest.approx(theirs.losses, rel=0, abs=5e-6), case.name
         assert mine.norms == pytest.approx(theirs.norms, rel=1e-4), case.name
         far = {each: float((mine.weights[each] - theirs.weights[each]).abs().max()) for each in mine.weights}
         assert max(far.values()) < 5e-5, (case.name, max(far, key=lambda each: far[each]))
         assert mine.published, case.name
-        assert told[f"{case.name} again"].losses == mine.losses[2:], case.name
+        assert results[f"{case.name} again"].losses == mine.losses[2:], case.name

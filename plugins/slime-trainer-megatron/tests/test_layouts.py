@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from layout_runs import Case, Told, by_local, train
+from layout_runs import Case, CaseResult, by_local, train
 from models_and_steps import STRETCHED, YARN, setup_of, write_model
 
 from slime_core.roles import Choice, Critic, Reference, Settings, Teacher
@@ -214,18 +214,18 @@ def cases(models: dict[str, Path]) -> list[Case]:
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory, cases: list[Case]) -> dict[str, Told]:
-    told: dict[str, Told] = {}
+def found(tmp_path_factory: pytest.TempPathFactory, cases: list[Case]) -> dict[str, CaseResult]:
+    results: dict[str, CaseResult] = {}
     for ranks in (2, 4):
         chosen = [case for case in cases if case.settings["num_gpus"] == ranks]
-        told |= train(tmp_path_factory.mktemp(f"by-{ranks}"), chosen, ranks)
-    return told
+        results |= train(tmp_path_factory.mktemp(f"by-{ranks}"), chosen, ranks)
+    return results
 
 
 @pytest.fixture(scope="module")
-def wanted(tmp_path_factory: pytest.TempPathFactory, cases: list[Case]) -> dict[str, Told]:
+def wanted(tmp_path_factory: pytest.TempPathFactory, cases: list[Case]) -> dict[str, CaseResult]:
     """Results of the local trainer, computed once for all layouts of a model and setup."""
-    made: dict[str, Told] = {}
+    made: dict[str, CaseResult] = {}
     for case in cases:
         key = f"{case.model.name} {case.fields} {case.at_once}"
         made.setdefault(key, by_local(tmp_path_factory.mktemp("local"), case))
@@ -234,7 +234,7 @@ def wanted(tmp_path_factory: pytest.TempPathFactory, cases: list[Case]) -> dict[
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
-def test_layouts_train_like_one_rank(name: str, found: dict[str, Told], wanted: dict[str, Told]) -> None:
+def test_layouts_train_like_one_rank(name: str, found: dict[str, CaseResult], wanted: dict[str, CaseResult]) -> None:
     mine, theirs = found[name], wanted[name]
     assert mine.losses == pytest.approx(theirs.losses, rel=0, abs=5e-6)
     assert mine.norms[0] == pytest.approx(theirs.norms[0], rel=2e-6)
@@ -261,11 +261,11 @@ def test_checkpoints_resume_in_any_layout(kind: str, tmp_path: Path, models: dic
         for saved in layouts
         for name, layout in layouts.items()
     ]
-    told = train(tmp_path, [*whole, *again], ranks=2)
+    results = train(tmp_path, [*whole, *again], ranks=2)
     for case in whole:
-        assert told[case.name].published, f"{case.name} publishes other weights than it saves"
+        assert results[case.name].published, f"{case.name} publishes other weights than it saves"
     for case in again:
-        mine, uninterrupted = told[case.name], told[case.load]
+        mine, uninterrupted = results[case.name], results[case.load]
         assert mine.losses == pytest.approx(uninterrupted.losses[2:], rel=0, abs=1e-6), case.name
         if case.name == f"{case.load} after {case.load}":
             assert mine.losses == uninterrupted.losses[2:], case.name
@@ -278,7 +278,7 @@ def test_checkpoints_resume_in_any_layout(kind: str, tmp_path: Path, models: dic
 
 @pytest.mark.parametrize("what", [{"moe_aux_loss_coeff": 0.02}, {"use_rollout_routing_replay": True}])
 def test_routing_is_the_same_in_any_layout(what: Mapping[str, object], tmp_path: Path, models: dict[str, Path]) -> None:
-    told: dict[str, Told] = {}
+    results: dict[str, CaseResult] = {}
     for ranks in sorted({ranks for ranks, _ in ROUTED.values()}):
         (folder := tmp_path / str(ranks)).mkdir()
         # An auxiliary loss depends on its micro-batch, so each sample is one micro-batch.
@@ -288,9 +288,9 @@ def test_routing_is_the_same_in_any_layout(what: Mapping[str, object], tmp_path:
             for name, (count, layout) in ROUTED.items()
             if count == ranks
         ]
-        told |= train(folder, cases, ranks)
+        results |= train(folder, cases, ranks)
     usual = by_local(tmp_path, Case("usual", models["experts"], {}))
-    assert told["one"].norms[0] != pytest.approx(usual.norms[0], rel=1e-3), "it makes no difference"
-    for name, each_told in told.items():
-        assert each_told.losses == pytest.approx(told["one"].losses, rel=0, abs=5e-6), name
-        assert each_told.norms == pytest.approx(told["one"].norms, rel=2e-5), name
+    assert results["one"].norms[0] != pytest.approx(usual.norms[0], rel=1e-3), "it makes no difference"
+    for name, result in results.items():
+        assert result.losses == pytest.approx(results["one"].losses, rel=0, abs=5e-6), name
+        assert result.norms == pytest.approx(results["one"].norms, rel=2e-5), name

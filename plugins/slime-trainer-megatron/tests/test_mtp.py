@@ -97,8 +97,8 @@ def test_mtp_gradient_matches_transformers(model: Path, tmp_path: Path) -> None:
     setup = unclipped(model, tmp_path, {**ONE, **FURTHER})
     rank = MegatronRank(0, 1, setup)
     wanted = by_transformers(model, tmp_path / "longer", setup, Share.of(batch, setup))
-    told = rank.train_step(batch)
-    assert told.scalars["mtp_loss"] == pytest.approx(float(wanted.pop("loss")), rel=1e-5)
+    result = rank.train_step(batch)
+    assert result.scalars["mtp_loss"] == pytest.approx(float(wanted.pop("loss")), rel=1e-5)
     whole = read_directory(model, mtp_layers=1)
     from slime_trainer_megatron.convert import split
     from slime_trainer_megatron.model import own_parameters
@@ -143,11 +143,11 @@ def test_layouts_train_mtp_like_one_rank(family: str, tmp_path: Path) -> None:
     ]
     (tmp_path / "one").mkdir()
     wanted = train(tmp_path / "one", [Case("one", model, {**ONE, **FURTHER})], ranks=1)["one"]
-    told = train(tmp_path, [*cases, *again], ranks=2)
-    for name, mine in told.items():
+    results = train(tmp_path, [*cases, *again], ranks=2)
+    for name, mine in results.items():
         assert mine.losses == pytest.approx(wanted.losses[-len(mine.losses) :], rel=0, abs=5e-6), name
         assert mine.norms == pytest.approx(wanted.norms[-len(mine.norms) :], rel=2e-5), name
         assert mine.published, name
         far = {each: float((mine.weights[each] - wanted.weights[each]).abs().max()) for each in wanted.weights}
         assert max(far.values()) < 5e-5, (name, max(far, key=lambda each: far[each]))
-    assert told["sequence after sequence"].losses == told["sequence"].losses[2:]
+    assert results["sequence after sequence"].losses == results["sequence"].losses[2:]

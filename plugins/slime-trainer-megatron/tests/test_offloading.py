@@ -57,9 +57,9 @@ def test_replica_shards_are_offloaded(tmp_path: Path) -> None:
         for saved in layouts
         for name, layout in layouts.items()
     ]
-    told = train(tmp_path, cases, ranks=2)
-    for name, mine in told.items():
-        assert mine.losses == pytest.approx(told["usual"].losses[-len(mine.losses) :], rel=0, abs=2**-6), name
+    results = train(tmp_path, cases, ranks=2)
+    for name, mine in results.items():
+        assert mine.losses == pytest.approx(results["usual"].losses[-len(mine.losses) :], rel=0, abs=2**-6), name
         assert mine.published, name
-    again, whole = told["offloaded after offloaded"].weights, told["offloaded"].weights
+    again, whole = results["offloaded after offloaded"].weights, results["offloaded"].weights
     assert all(torch.equal(each, again[name]) for name, each in whole.items())

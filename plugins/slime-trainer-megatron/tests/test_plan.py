@@ -41,7 +41,7 @@ def test_ranks_and_layout_are_flags(run_file: Path, capsys: pytest.CaptureFixtur
 
 
 @table(
-    "flags, said",
+    "flags, message",
     [
         (["--freeze-params-name-list", "embed_tokens"], "freeze_params_name_list: no weight of the model"),
         (["--actor-num-gpus-per-node", "3", "--tensor-model-parallel-size", "2"], "give 2 or 4 ranks"),
@@ -66,11 +66,11 @@ def test_ranks_and_layout_are_flags(run_file: Path, capsys: pytest.CaptureFixtur
     ],
 )
 def test_invalid_flags_are_refused_in_the_plan(
-    run_file: Path, flags: list[str], said: str, capsys: pytest.CaptureFixture[str]
+    run_file: Path, flags: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run_cli(["plan", str(run_file), *flags]) == 2
     error = capsys.readouterr().err
-    assert said in error
+    assert message in error
     assert "Traceback" not in error
 
 

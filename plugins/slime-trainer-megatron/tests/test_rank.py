@@ -113,8 +113,8 @@ def test_a_checkpoint_of_another_model_is_refused(model: Path, tmp_path: Path) -
     rank = MegatronRank(0, 1, setup_of(model, tmp_path, ONE))
     save(rank, tmp_path / "saved")
     about = tmp_path / "saved" / "optim" / "megatron.json"
-    said = json.loads(about.read_text("utf-8"))
-    about.write_text(json.dumps({**said, "model": {**said["model"], "hidden": 64}}), "utf-8")
+    description = json.loads(about.read_text("utf-8"))
+    about.write_text(json.dumps({**description, "model": {**description["model"], "hidden": 64}}), "utf-8")
     with pytest.raises(CheckpointError, match="another model: hidden differ"):
         rank.load(tmp_path / "saved")
 

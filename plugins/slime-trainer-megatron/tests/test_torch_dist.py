@@ -91,9 +91,11 @@ def test_foreign_pickle_is_not_executed(rank: MegatronRank, tmp_path: Path, monk
 
 def test_paths_outside_the_folder_are_refused(rank: MegatronRank, tmp_path: Path) -> None:
     folder = written(tmp_path / "saved", of("w", torch.ones(5, 2), 5))
-    told = (folder / ".metadata").read_bytes()
+    metadata = (folder / ".metadata").read_bytes()
     (tmp_path / "0.distcp").write_bytes((folder / "__0_0.distcp").read_bytes())
-    (folder / ".metadata").write_bytes(told.replace(b"__0_0.distcp", b"../0.distcp", 1).replace(b"X\x0c", b"X\x0b", 1))
+    (folder / ".metadata").write_bytes(
+        metadata.replace(b"__0_0.distcp", b"../0.distcp", 1).replace(b"X\x0c", b"X\x0b", 1)
+    )
     with pytest.raises(CheckpointError):
         StoredCheckpoint(folder)
 
