@@ -210,7 +210,7 @@ def test_adapters_that_peft_would_drop_are_explained(tiny_hf: TinyHf, tmp_path: 
     model = tiny_hf("glm4_moe", num_key_value_heads=2, head_dim=16, topk_group=1, first_k_dense_replace=1, **experts)
     Training(model, **LORA).parameters.export(tmp_path / "all")
     said = (tmp_path / "all" / "adapter" / "README.txt").read_text()
-    assert "layers named down_proj, gate_proj, up_proj have one each" in said
+    assert "layers named down_proj, gate_proj, up_proj have one adapter each" in said
     assert not (tmp_path / "all" / "adapter" / "adapter_config.json").exists()
     Training(model, **LORA, lora_target_modules=["q_proj"]).parameters.export(tmp_path / "some")
     assert (tmp_path / "some" / "adapter" / "adapter_config.json").exists()
