@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from slime_core.telemetry import MetricsLog
-from slime_view.looking import read_alarms
+from slime_view.run_reader import read_alarms
 from slime_view.samples.shard import Shard, list_shards
 
 ROOT = Path(__file__).resolve().parent.parent

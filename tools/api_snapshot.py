@@ -57,7 +57,7 @@ PUBLIC: dict[str, tuple[str, ...]] = {
     "slime_testing": (),
     "slime_testing.fake_engine": (),
     "slime_train": (),
-    "slime_view.looking": (),
+    "slime_view.run_reader": (),
     "slime_view.samples": (),
     "slime_view.transcripts": (),
 }

@@ -25,7 +25,7 @@ from slime_core.sample import Group, GroupId, Json, Sample, Status
 from slime_core.telemetry import GeneratedGroups, MetricsLog, MetricsRow
 from slime_view.cli.checkpoints import examine
 from slime_view.ledger_view import LedgerView, read_resumes
-from slime_view.looking import Comparison, Life, read_alarms, write_report
+from slime_view.run_reader import Comparison, GroupHistory, read_alarms, write_report
 from slime_view.samples.store import SampleStore
 from slime_view.spans import SpanLog
 from slime_view.stored import StoredRollouts
@@ -107,7 +107,7 @@ def _readers(run: Path) -> list[Callable[[], object]]:
     return [
         lambda: read_alarms(run),
         lambda: read_resumes(run),
-        lambda: Life.of(run, str(GROUPS[0])),
+        lambda: GroupHistory.of(run, str(GROUPS[0])),
         lambda: Comparison.of(run, whole()),
         lambda: Trace.of(run).to_dict(),
         lambda: LedgerView.of(run).totals,

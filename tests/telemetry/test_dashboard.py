@@ -105,7 +105,7 @@ import sys
 
 import click
 
-from slime_local.count_shown import CountShown
+from slime_local.progress_count import ProgressCount
 from slime_core.telemetry import make_display
 
 HOSTILE = "told\x1b[2J\x1b]0;t\x07\x1b\x1b[0m[2J\x9b2J"
@@ -123,7 +123,7 @@ def shown() -> None:
         d.row(1, {"rollout/raw_reward": 0.75})
     print(HOSTILE)
     print("\x1b[38;5;237mgrey\x1b[38;2;1;2;3mdark\x1b[0m")
-    CountShown(7).show(3)
+    ProgressCount(7).show(3)
 """
 """A package's command."""
 DRAWN = ("\x1b[?25l", "\x1b[?25h", "\r\x1b[2K\x1b[1A\x1b[2K", "\x1b[38;5;237m", "\x1b[38;2;1;2;3m", "\r3 of 7")

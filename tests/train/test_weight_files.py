@@ -17,7 +17,7 @@ from slime_core.errors import RunFolderError, WorkerError
 from slime_core.roles import GivesFiles, Settings, TransportSetup, WeightChannel, WeightDtype, WeightSlot
 from slime_core.sample import Json
 from slime_local.model.weights import lay_out
-from slime_local.received import flat_of
+from slime_local.weight_reader import flat_of
 from slime_train.disk import Disk
 from slime_train.portable import make_portable, readable_by_both
 from slime_train.settings import DiskSettings

@@ -95,7 +95,7 @@ class Batch:
         row_of, firsts, prompt_of_row = [], list[GenerateRequest](), list[int]()
         for request in given:
             prompt = prompts.setdefault(tuple(request.prompt), len(prompts))
-            row_of.append(self._rows + rows.setdefault((prompt, *_law(request, self._ends)), len(rows)))
+            row_of.append(self._rows + rows.setdefault((prompt, *_row_key(request, self._ends)), len(rows)))
             if len(rows) > len(firsts):
                 firsts.append(request)
                 prompt_of_row.append(prompt)
@@ -201,15 +201,15 @@ class Batch:
         self._state.step(appended)
 
 
-def _law(request: GenerateRequest, ends: Ends) -> tuple[Hashable, ...]:
+def _row_key(request: GenerateRequest, ends: Ends) -> tuple[Hashable, ...]:
     """All that a draw depends on except text and seed; equal for all requests of a row."""
     each = request.sampling
-    law: tuple[Hashable, ...] = (each.temperature, each.top_p, each.top_k, each.min_p)
+    key: tuple[Hashable, ...] = (each.temperature, each.top_p, each.top_k, each.min_p)
     if not each.shapes_logits:
-        return law
+        return key
     penalties = (each.repetition_penalty, each.presence_penalty, each.frequency_penalty)
     kept_back = (each.min_new_tokens, ends.stop_token_ids(request) if each.min_new_tokens else None)
-    return (*law, *penalties, tuple(sorted(each.logit_bias.items())), *kept_back, request.num_generated)
+    return (*key, *penalties, tuple(sorted(each.logit_bias.items())), *kept_back, request.num_generated)
 
 
 def _shaped_row(request: GenerateRequest, ends: Ends) -> ShapedRow:

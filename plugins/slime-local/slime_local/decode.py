@@ -106,13 +106,13 @@ class Decoder:
         return ended
 
     def _check(self, request: GenerateRequest) -> None:
-        asked, room = request.sampling.max_new_tokens, self._model.max_positions
+        budget, room = request.sampling.max_new_tokens, self._model.max_positions
         if not request.prompt:
             raise ValueError("a request has an empty prompt; expected at least one token")
-        if asked < 1:
-            raise ValueError(f"a request has max_new_tokens = {asked}; expected at least 1")
-        if len(request.prompt) + asked > room:
+        if budget < 1:
+            raise ValueError(f"a request has max_new_tokens = {budget}; expected at least 1")
+        if len(request.prompt) + budget > room:
             raise ValueError(
-                f"a prompt of {len(request.prompt)} tokens with max_new_tokens = {asked} exceeds the model's {room}"
+                f"a prompt of {len(request.prompt)} tokens with max_new_tokens = {budget} exceeds the model's {room}"
                 " positions; shorten one of them"
             )

@@ -95,11 +95,11 @@ class LocalEngine:
         Raises:
             ModelError: no tokens in the prompt, or ids that the model does not have.
         """
-        asked = self._ask(request)
+        queued = self._enqueue(request)
         try:
-            return await asked.answer
+            return await queued.answer
         finally:
-            if asked.answer.cancelled():
+            if queued.answer.cancelled():
                 asyncio.get_running_loop().call_soon(self._wake)
 
     async def stream(self, request: GenerateRequest) -> AsyncGenerator[GenerateChunk, None]:
@@ -108,8 +108,8 @@ class LocalEngine:
         Raises:
             ModelError: as `generate` does.
         """
-        asked = self._ask(request)
-        asked.watch = watch = Watch(asked.answer)
+        queued = self._enqueue(request)
+        queued.watch = watch = Watch(queued.answer)
         try:
             while True:
                 chunk = await watch.take()
@@ -117,7 +117,7 @@ class LocalEngine:
                 if chunk.finish is not None:
                     return
         finally:
-            if asked.answer.cancel():
+            if queued.answer.cancel():
                 asyncio.get_running_loop().call_soon(self._wake)
 
     async def abort(self) -> None:
@@ -149,7 +149,7 @@ class LocalEngine:
             self._flags.close()
             self._flags = None
 
-    def _ask(self, request: GenerateRequest) -> QueuedRequest:
+    def _enqueue(self, request: GenerateRequest) -> QueuedRequest:
         """Queue one request; all that are queued in one tick are admitted together."""
         if self._group is None:
             raise RuntimeError("the engine was not started: await engine.start() first")
@@ -161,9 +161,9 @@ class LocalEngine:
             )
         if not self._waiting:
             asyncio.get_running_loop().call_soon(self._dispatch)
-        asked = QueuedRequest(request, asyncio.get_running_loop().create_future())
-        self._waiting.append(asked)
-        return asked
+        queued = QueuedRequest(request, asyncio.get_running_loop().create_future())
+        self._waiting.append(queued)
+        return queued
 
     @property
     def running(self) -> int:
@@ -199,11 +199,13 @@ class LocalEngine:
     def _dispatch(self) -> None:
         waiting, self._waiting = self._waiting, []
         if self._closed:
-            for asked in waiting:
-                if not asked.answer.done():
-                    asked.answer.set_exception(WorkerError(f"{self._setup.name} is closed"))
+            for queued in waiting:
+                if not queued.answer.done():
+                    queued.answer.set_exception(WorkerError(f"{self._setup.name} is closed"))
             return
-        shares = deal([asked for asked in waiting if not asked.answer.done()], [queue.work for queue in self._queues])
+        shares = deal(
+            [queued for queued in waiting if not queued.answer.done()], [queue.work for queue in self._queues]
+        )
         for queue, share in zip(self._queues, shares, strict=True):
             if share:
                 queue.add(share)
@@ -217,12 +219,12 @@ def deal(waiting: Sequence[QueuedRequest], work: Sequence[int]) -> list[list[Que
         work: tokens that each worker still has to generate.
     """
     by_prompt: dict[tuple[int, ...], list[QueuedRequest]] = {}
-    for asked in waiting:
-        by_prompt.setdefault(tuple(asked.request.prompt), []).append(asked)
+    for queued in waiting:
+        by_prompt.setdefault(tuple(queued.request.prompt), []).append(queued)
     shares: list[list[QueuedRequest]] = [[] for _ in work]
     load = list(work)
     for prompt, group in by_prompt.items():
         least = load.index(min(load))
         shares[least] += group
-        load[least] += len(prompt) + sum(asked.request.sampling.max_new_tokens for asked in group)
+        load[least] += len(prompt) + sum(queued.request.sampling.max_new_tokens for queued in group)
     return shares

@@ -29,8 +29,8 @@ from slime_local.batch import DecodeResult, Ends
 from slime_local.decode import Decoder
 from slime_local.device import use_device
 from slime_local.model import GroupTokens, load_model
-from slime_local.received import Received
 from slime_local.request_queue import Answers, Ended, Flags, Turn
+from slime_local.weight_reader import WeightReader
 
 CACHE_BYTES = 2 << 30
 """Default bytes of the key/value cache in a worker."""
@@ -64,7 +64,7 @@ class EngineWorker:
         self._tokenizer: HfTokenizer | None = None
         self._model = load_model(hf_checkpoint, bf16=bf16)
         self._version = -1
-        self._received = Received(self._model, self._device, number, rank)
+        self._weight_reader = WeightReader(self._model, self._device, number, rank)
         room = CACHE_BYTES // self._model.token_bytes if max_total_tokens is None else max_total_tokens
         self._decoder = Decoder(self._model, Ends(eos_token_ids, self._decode_text), room)
         self._scores: dict[int, EngineExtras] = {}
@@ -77,7 +77,7 @@ class EngineWorker:
             ModelError: the channel's weights are not the model's; the previous version is kept.
         """
         channel, version = published
-        self._model.bind(self._received.read(channel, version))
+        self._model.bind(self._weight_reader.read(channel, version))
         self._version = version
 
     def load_checkpoint(self) -> None:

@@ -39,7 +39,7 @@ from slime_core.run.checkpoint import MANIFEST
 from slime_core.run.resume import model_day
 from slime_core.sample import GroupId, Json, Sample
 from slime_core.seeds import derive_seed
-from slime_local.count_shown import CountShown
+from slime_local.progress_count import ProgressCount
 from slime_local.sampling_flags import TextLimit, parse_sampling, sampling_options
 from slime_local.serving import Serving, serve
 
@@ -84,38 +84,38 @@ class Part:
     """Why the response ended; set only in the last part."""
 
 
-async def responses(engine: Engine, tokenizer: Tokenizer, asked: PromptBatch) -> AsyncGenerator[Response, None]:
+async def responses(engine: Engine, tokenizer: Tokenizer, batch: PromptBatch) -> AsyncGenerator[Response, None]:
     """Send all requests at once, and yield the responses in order as they complete.
 
     Raises:
         SlimeError: the engine's.
     """
-    places = [(prompt, sample) for prompt in range(len(asked.prompts)) for sample in range(asked.n_samples_per_prompt)]
-    tasks = [asyncio.create_task(engine.generate(_request(prompt, sample, asked))) for prompt, sample in places]
+    places = [(prompt, sample) for prompt in range(len(batch.prompts)) for sample in range(batch.n_samples_per_prompt)]
+    tasks = [asyncio.create_task(engine.generate(_request(prompt, sample, batch))) for prompt, sample in places]
     try:
         for (prompt, sample), task in zip(places, tasks, strict=True):
             output = await task
-            yield Response(prompt, sample, response_text(tokenizer, output, asked.sampling), output)
+            yield Response(prompt, sample, response_text(tokenizer, output, batch.sampling), output)
     finally:
         await cancel_all(tasks)
 
 
-async def text_parts(engine: StreamsTokens, tokenizer: Tokenizer, asked: PromptBatch) -> AsyncGenerator[Part, None]:
+async def text_parts(engine: StreamsTokens, tokenizer: Tokenizer, batch: PromptBatch) -> AsyncGenerator[Part, None]:
     """Stream the first prompt's first response; the joined texts equal the text of `responses`.
 
     Raises:
         SlimeError: the engine's.
     """
-    text, made = StreamedText(tokenizer, asked.sampling), 0
-    async with aclosing(engine.stream(_request(0, 0, asked))) as chunks:
+    text, made = StreamedText(tokenizer, batch.sampling), 0
+    async with aclosing(engine.stream(_request(0, 0, batch))) as chunks:
         async for chunk in chunks:
             made += len(chunk.tokens)
             yield Part(text.add(chunk), made, chunk.finish)
 
 
-def _request(prompt: int, sample: int, asked: PromptBatch) -> GenerateRequest:
-    seed = derive_seed(asked.seed, "generate", prompt, sample)
-    return GenerateRequest(asked.prompts[prompt], asked.sampling, seed, GroupId("generate", 0, prompt, prompt))
+def _request(prompt: int, sample: int, batch: PromptBatch) -> GenerateRequest:
+    seed = derive_seed(batch.seed, "generate", prompt, sample)
+    return GenerateRequest(batch.prompts[prompt], batch.sampling, seed, GroupId("generate", 0, prompt, prompt))
 
 
 CUT = "\ufffd"
@@ -350,19 +350,19 @@ def generate(
     else:
         texts = [_rendered(prompt, tokenizer, apply_chat_template) for prompt in prompts or _piped()]
     prompt_ids = [tokenizer.encode(text) for text in texts]
-    asked = PromptBatch(prompt_ids, parse_sampling(sampling), n_samples_per_prompt, seed)
-    limit = TextLimit(prompt_ids, asked.sampling.max_new_tokens, read_positions(directory))
+    batch = PromptBatch(prompt_ids, parse_sampling(sampling), n_samples_per_prompt, seed)
+    limit = TextLimit(prompt_ids, batch.sampling.max_new_tokens, read_positions(directory))
     if answers is not None:
         answers.refuse_other_files()
     serving = Serving.of(directory, engine, _settings(given), seed=seed, bf16=bf16)
-    asyncio.run(_run(serving, tokenizer, _Job(asked, texts, limit, answers)))
+    asyncio.run(_run(serving, tokenizer, _Job(batch, texts, limit, answers)))
     if summary := limit.summary():
         click.echo(summary, err=True)
 
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    asked: PromptBatch
+    batch: PromptBatch
     """Prompts and sampling."""
     texts: Sequence[str]
     """The prompts as text."""
@@ -373,14 +373,14 @@ class _Job:
 
 
 async def _run(serving: Serving, tokenizer: HfTokenizer, job: _Job) -> None:
-    asked, out = job.asked, job.out
-    total = len(asked.prompts) * asked.n_samples_per_prompt
+    batch, out = job.batch, job.out
+    total = len(batch.prompts) * batch.n_samples_per_prompt
     async with serve(serving, tokenizer) as engine:
         if out is None and total == 1 and sys.stdout.isatty() and isinstance(engine, StreamsTokens):
-            async with aclosing(text_parts(engine, tokenizer, asked)) as parts:
+            async with aclosing(text_parts(engine, tokenizer, batch)) as parts:
                 await _show_parts(parts, job.limit)
             return
-        async with aclosing(responses(engine, tokenizer, asked)) as found:
+        async with aclosing(responses(engine, tokenizer, batch)) as found:
             if out is not None:
                 with out:
                     await _write(found, job, total, out)
@@ -393,7 +393,7 @@ async def _run(serving: Serving, tokenizer: HfTokenizer, job: _Job) -> None:
 
 
 async def _write(found: AsyncIterator[Response], job: _Job, total: int, out: AnswerFile) -> None:
-    progress = CountShown(total)
+    progress = ProgressCount(total)
     try:
         async for response in found:
             out.write(_row(job.texts[response.prompt], response))

@@ -154,10 +154,10 @@ class RequestQueue:
         """Number of requests in the worker."""
         return len(self._under_way)
 
-    def add(self, asked: Sequence[QueuedRequest]) -> None:
+    def add(self, queued: Sequence[QueuedRequest]) -> None:
         """Queue requests for the next turn; starts one if none is running."""
-        self._waiting += asked
-        self.work += sum(each.work for each in asked)
+        self._waiting += queued
+        self.work += sum(each.work for each in queued)
         self.wake()
 
     def hold(self, held: bool) -> None:
@@ -177,9 +177,9 @@ class RequestQueue:
             while (self._open and self._waiting) or self._under_way:
                 await self._turn()
         except BaseException as error:
-            for asked in (*self._under_way.values(), *self._waiting):
-                if not asked.answer.done():
-                    asked.answer.set_exception(error)
+            for queued in (*self._under_way.values(), *self._waiting):
+                if not queued.answer.done():
+                    queued.answer.set_exception(error)
             self._under_way, self._waiting, self.work = {}, [], 0
             if not isinstance(error, Exception):
                 raise
@@ -188,11 +188,11 @@ class RequestQueue:
         self.wake()
 
     async def _turn(self) -> None:
-        dropped = frozenset(number for number, asked in self._under_way.items() if asked.answer.done())
+        dropped = frozenset(number for number, queued in self._under_way.items() if queued.answer.done())
         for number in dropped:
             self._end(number)
         admitted = self._admitted()
-        watched = frozenset(number for number, asked in self._under_way.items() if asked.watch is not None)
+        watched = frozenset(number for number, queued in self._under_way.items() if queued.watch is not None)
         turn = Turn(admitted, dropped, watched)
         self._flags.set_news(self._rank, False)
         answers = cast(Answers, await self._group.call_one(self._rank, "decode", turn))
@@ -200,24 +200,24 @@ class RequestQueue:
             if (watch := self._under_way[number].watch) is not None:
                 watch.show(so_far)
         for number, answer in answers.ended.items():
-            asked = self._end(number)
-            if asked.answer.done():
+            queued = self._end(number)
+            if queued.answer.done():
                 continue  # cancelled meanwhile
             if isinstance(answer, ModelError):
-                asked.answer.set_exception(answer)
+                queued.answer.set_exception(answer)
             else:
-                asked.answer.set_result(answer)
+                queued.answer.set_result(answer)
 
     def _admitted(self) -> dict[int, GenerateRequest]:
         if not self._open:
             return {}
-        self.work -= sum(asked.work for asked in self._waiting if asked.answer.done())
-        admitted = {next(self._numbers): asked for asked in self._waiting if not asked.answer.done()}
+        self.work -= sum(queued.work for queued in self._waiting if queued.answer.done())
+        admitted = {next(self._numbers): queued for queued in self._waiting if not queued.answer.done()}
         self._waiting = []
         self._under_way |= admitted
-        return {number: asked.request for number, asked in admitted.items()}
+        return {number: queued.request for number, queued in admitted.items()}
 
     def _end(self, number: int) -> QueuedRequest:
-        asked = self._under_way.pop(number)
-        self.work -= asked.work
-        return asked
+        queued = self._under_way.pop(number)
+        self.work -= queued.work
+        return queued

@@ -47,7 +47,7 @@ class Shaping:
         self._take(rows, self._kept)
 
     def _take(self, rows: Sequence[ShapedRow], kept: Sequence[Tensor]) -> None:
-        asked = [row.sampling for row in rows]
+        params = [row.sampling for row in rows]
         bias, counts = torch.zeros(len(rows), self._vocab), torch.zeros(len(rows), self._vocab)
         stops = torch.zeros(len(rows), self._vocab, dtype=torch.bool)
         for index, row in enumerate(rows):
@@ -57,10 +57,10 @@ class Shaping:
             if row.made:
                 counts[index] = torch.bincount(torch.tensor(row.made), minlength=self._vocab)
         new = (
-            torch.tensor([float(each.repetition_penalty) for each in asked])[:, None],
-            torch.tensor([float(each.presence_penalty) for each in asked])[:, None],
-            torch.tensor([float(each.frequency_penalty) for each in asked])[:, None],
-            torch.tensor([each.min_new_tokens for each in asked], dtype=torch.long)[:, None],
+            torch.tensor([float(each.repetition_penalty) for each in params])[:, None],
+            torch.tensor([float(each.presence_penalty) for each in params])[:, None],
+            torch.tensor([float(each.frequency_penalty) for each in params])[:, None],
+            torch.tensor([each.min_new_tokens for each in params], dtype=torch.long)[:, None],
             bias,
             stops,
             counts,

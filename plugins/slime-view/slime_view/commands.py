@@ -12,7 +12,7 @@ import click
 
 from slime_core.errors import ConfigError, RunFolderError
 from slime_core.outputs import nofollow, refuse_occupied
-from slime_view.looking import write_report
+from slime_view.run_reader import write_report
 
 TOKEN = "SLIME_VIEW_TOKEN"
 """Environment variable with the token, for a link that stays the same."""

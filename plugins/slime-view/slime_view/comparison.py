@@ -27,10 +27,10 @@ from slime_view.samples.shard import Shard, list_shards
 
 WINDOW = 10
 """Number of last common rollouts whose mean is compared."""
-OWN = frozenset({"save"})
-"""Keys that differ in every run."""
+IGNORED_KEYS = frozenset({"save"})
+"""Keys that are not compared: they differ in every run."""
 
-Two = tuple[Json, Json]
+Pair = tuple[Json, Json]
 """A value of the first run and one of the second; None where a run has none."""
 
 
@@ -55,9 +55,9 @@ class Prompt:
 class Comparison:
     """Differences between two runs."""
 
-    settings: Mapping[str, Two]
+    settings: Mapping[str, Pair]
     """Keys of the run file that differ, by their path."""
-    plugins: Mapping[str, Two]
+    plugins: Mapping[str, Pair]
     """Plugins whose versions differ."""
     rollouts: tuple[int, int]
     """How many rollouts each has reported."""
@@ -87,7 +87,7 @@ class Comparison:
         window = shared[-WINDOW:]
         metrics = _means([a[number] for number in window], [b[number] for number in window])
         return cls(
-            settings={key: pair for key, pair in _pairs(one, other) if key not in OWN},
+            settings={key: pair for key, pair in _pairs(one, other) if key not in IGNORED_KEYS},
             plugins=dict(_pairs(ours, theirs)),
             rollouts=(len(a), len(b)),
             same_until=next(differing, None),
@@ -126,7 +126,7 @@ def _leaves(values: Mapping[str, Json], before: str = "") -> Iterator[tuple[str,
             yield f"{before}{key}", value
 
 
-def _pairs(one: Mapping[str, Json], other: Mapping[str, Json]) -> Iterator[tuple[str, Two]]:
+def _pairs(one: Mapping[str, Json], other: Mapping[str, Json]) -> Iterator[tuple[str, Pair]]:
     for key in dict.fromkeys([*one, *other]):
         if one.get(key) != other.get(key):
             yield key, (one.get(key), other.get(key))

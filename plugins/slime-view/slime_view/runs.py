@@ -21,7 +21,7 @@ from slime_core.sample import Json, Sample
 from slime_view.curves import Curves
 from slime_view.index import Place, Query, SampleIndex, search
 from slime_view.ledger_view import Resume, read_resumes
-from slime_view.looking import Alarm, Life, group_history, read_alarms
+from slime_view.run_reader import Alarm, GroupHistory, group_history, read_alarms
 from slime_view.samples import Kind, Shard, list_shards
 from slime_view.samples.shard import read_columns, read_rows
 from slime_view.tokens import tokens_of, trained_values
@@ -201,7 +201,7 @@ class OpenRun:
         Raises:
             SlimeError: the run has no such group, or a file cannot be read.
         """
-        return [move.to_dict() for move in Life.of(self.folder, name).moves]
+        return [move.to_dict() for move in GroupHistory.of(self.folder, name).moves]
 
     def _trained(self, group: str | None, sample: Sample) -> tuple[Mapping[str, Sequence[float]], int | None]:
         if group is None or self._train_data is None:

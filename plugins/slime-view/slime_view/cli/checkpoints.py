@@ -21,7 +21,7 @@ _AGES = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
 
 @dataclass(frozen=True, slots=True)
-class Examined:
+class CheckpointStatus:
     """One checkpoint."""
 
     path: Path
@@ -36,7 +36,7 @@ class Examined:
     """The damage found; empty without any."""
 
 
-def examine(root: Path, *, contents: bool) -> list[Examined]:
+def examine(root: Path, *, contents: bool) -> list[CheckpointStatus]:
     """Every checkpoint in a run's `checkpoints`, oldest first; one that is deleted meanwhile is left out."""
     return [found for path in list_checkpoints(root) if (found := _examine(path, contents)) is not None]
 
@@ -62,7 +62,7 @@ def prune(root: Path, keep: int) -> Sequence[Path]:
     return ()
 
 
-def _examine(path: Path, contents: bool) -> Examined | None:
+def _examine(path: Path, contents: bool) -> CheckpointStatus | None:
     problem = _problem(path, contents)
     try:
         manifest = path / MANIFEST
@@ -70,7 +70,7 @@ def _examine(path: Path, contents: bool) -> Examined | None:
         size = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
     except FileNotFoundError:  # the active run has removed it
         return None
-    return Examined(path, size, written, contents and not problem, problem)
+    return CheckpointStatus(path, size, written, contents and not problem, problem)
 
 
 def _problem(path: Path, contents: bool) -> str:
@@ -114,7 +114,7 @@ def checkpoints(run: Path, verify: bool, keep: int | None, as_json: bool) -> int
     return DAMAGED if any(each.problem for each in found) else 0
 
 
-def _as_plain_data(run: Path, found: Sequence[Examined], removed: Sequence[Path]) -> dict[str, Json]:
+def _as_plain_data(run: Path, found: Sequence[CheckpointStatus], removed: Sequence[Path]) -> dict[str, Json]:
     return {
         "schema_version": 1,
         "run": str(run),
@@ -132,11 +132,11 @@ def _as_plain_data(run: Path, found: Sequence[Examined], removed: Sequence[Path]
     }
 
 
-def _state(each: Examined) -> str:
+def _state(each: CheckpointStatus) -> str:
     return "damaged" if each.problem else "verified" if each.verified else "complete"
 
 
-def _show(found: Sequence[Examined], removed: Sequence[Path]) -> None:
+def _show(found: Sequence[CheckpointStatus], removed: Sequence[Path]) -> None:
     for path in removed:
         click.echo(f"removed {path.name}")
     for each in found:

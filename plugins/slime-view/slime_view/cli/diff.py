@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from slime_core.errors import last_of, printable
-from slime_view.comparison import WINDOW, Comparison, Two
+from slime_view.comparison import WINDOW, Comparison, Pair
 
 VALUE = 60
 """Maximum characters of a shown setting."""
@@ -52,7 +52,7 @@ def _metrics(found: Comparison, everything: bool) -> Iterator[str]:
     if not both:
         yield _title("metrics", f"{one} and {other} rollouts: nothing to compare yet")
         return
-    about = _where_they_part(found.same_until)
+    about = _first_difference(found.same_until)
     over = f"means of the last {min(both, WINDOW)} rollouts of {one} and {other}"
     yield _title("metrics", f"{over}; {about}")
     for name, (left, right) in found.metrics.items():
@@ -88,7 +88,7 @@ def _checkpoints(numbers: Sequence[int]) -> str:
     return last if len(numbers) == 1 else f"{len(numbers)} checkpoints, the last of them {last}"
 
 
-def _where_they_part(rollout: int | None) -> str:
+def _first_difference(rollout: int | None) -> str:
     if rollout is None:
         return "all the same"
     return f"the same before rollout {rollout}" if rollout else "they differ from the first rollout on"
@@ -98,5 +98,5 @@ def _title(title: str, about: str) -> str:
     return f"{click.style(f'{title:<10}', bold=True)} {about}".rstrip()
 
 
-def _shown(pair: Two) -> str:
+def _shown(pair: Pair) -> str:
     return " -> ".join("-" if each is None else last_of(json.dumps(each), VALUE) for each in pair)

@@ -12,7 +12,7 @@ import click
 from slime_core.errors import ConfigError, last_of, printable
 from slime_core.run import GroupState
 from slime_core.sample import SCORE, Json, Sample
-from slime_view.life import Life, Move
+from slime_view.group_history import GroupHistory, Move
 from slime_view.samples import Entry
 from slime_view.trace import waits_of
 from slime_view.transcripts import prompt_text
@@ -37,12 +37,12 @@ def why(run: Path, sample: str, as_json: bool) -> None:
     `slime samples RUN` lists groups and sample numbers. Works while the run is active.
     """  # noqa: D301  # \b keeps click from filling the lines below it
     group, index = _named(sample)
-    life = Life.of(run, group)
-    members = _of_index(life, index)
+    history = GroupHistory.of(run, group)
+    members = _of_index(history, index)
     if as_json:
-        click.echo(json.dumps(_as_plain_data(life, members), indent=2))
+        click.echo(json.dumps(_as_plain_data(history, members), indent=2))
         return
-    for label, text in _lines(life, members, index):
+    for label, text in _lines(history, members, index):
         click.echo(f"{click.style(f'{label:<10}', bold=True)} {printable(text)}".rstrip())
 
 
@@ -51,60 +51,64 @@ def _named(text: str) -> tuple[str, int | None]:
     return (group, int(index)) if slash and index.isdecimal() else (text, None)
 
 
-def _of_index(life: Life, index: int | None) -> list[Entry]:
+def _of_index(history: GroupHistory, index: int | None) -> list[Entry]:
     if index is None:
-        return list(life.members)
-    found = [each for each in life.members if each.sample.index == index]
-    if life.members and not found:
-        numbers = sorted({each.sample.index or 0 for each in life.members})
-        raise ConfigError(f"group {life.group} has no sample {index}: it has {', '.join(map(str, numbers))}")
+        return list(history.members)
+    found = [each for each in history.members if each.sample.index == index]
+    if history.members and not found:
+        numbers = sorted({each.sample.index or 0 for each in history.members})
+        raise ConfigError(f"group {history.group} has no sample {index}: it has {', '.join(map(str, numbers))}")
     return found
 
 
-def _lines(life: Life, members: Sequence[Entry], index: int | None) -> Iterator[tuple[str, str]]:
-    first = life.moves[0]
-    source, epoch, row, draw = life.group
+def _lines(history: GroupHistory, members: Sequence[Entry], index: int | None) -> Iterator[tuple[str, str]]:
+    first = history.moves[0]
+    source, epoch, row, draw = history.group
     yield "drawn", f"in rollout {first.rollout_id}: row {row} of {source}, epoch {epoch}, draw {draw}"
-    if not life.members:
+    if not history.members:
         yield "generated", NO_SAMPLES
     for member in members:
-        yield from _sample_lines(life, member, whole=index is not None)
-    if len(life.members) > 1:
-        yield "group", _rewards(life.members)
-    for move in life.moves[1:]:
-        yield move.state.value, _moved(move, life.drop_reason)
+        yield from _sample_lines(history, member, whole=index is not None)
+    if len(history.members) > 1:
+        yield "group", _rewards(history.members)
+    for move in history.moves[1:]:
+        yield move.state.value, _moved(move, history.drop_reason)
 
 
-def _sample_lines(life: Life, member: Entry, *, whole: bool) -> Iterator[tuple[str, str]]:
+def _sample_lines(history: GroupHistory, member: Entry, *, whole: bool) -> Iterator[tuple[str, str]]:
     sample = member.sample
-    yield f"sample {sample.index}", _generated(life, sample)
+    yield f"sample {sample.index}", _generated(history, sample)
     if sample.failure_reason:
         yield "", f"failed: {sample.failure_reason}"
     if member.left_out:
         yield "", "left out: its group continued without it"
     if not whole:
         return
-    for began, waits in _times(life, sample):
+    for began, waits in _times(history, sample):
         yield "in flight", f"{_when(began)}: {', '.join(f'{what} {seconds:.3f} s' for what, seconds in waits)}"
     yield "prompt", last_of(prompt_text(sample.prompt), TEXT)
     yield "response", last_of(sample.response, TEXT)
     yield "label", last_of(json.dumps(sample.label), TEXT)
-    yield "scored", _scored(life, sample)
+    yield "scored", _scored(history, sample)
     yield "mask", _mask(sample)
 
 
-def _generated(life: Life, sample: Sample) -> str:
-    by = sample.generate_function_path or life.choices.get("generator", "")
+def _generated(history: GroupHistory, sample: Sample) -> str:
+    by = sample.generate_function_path or history.choices.get("generator", "")
     versions = ", ".join(dict.fromkeys(sample.weight_versions)) or "none"
-    generated = f"{sample.response_length} tokens, {sample.status.value}, by {_who(life, 'generator', by)}"
-    return f"{generated}, weights {versions}, seed {life.seed_of(sample)}, reward {_reward(sample)}"
+    generated = f"{sample.response_length} tokens, {sample.status.value}, by {_plugin_of(history, 'generator', by)}"
+    return f"{generated}, weights {versions}, seed {history.seed_of(sample)}, reward {_reward(sample)}"
 
 
-def _scored(life: Life, sample: Sample) -> str:
+def _scored(history: GroupHistory, sample: Sample) -> str:
     if sample.custom_rm_path:
-        by = [_who(life, "reward", sample.custom_rm_path)]
+        by = [_plugin_of(history, "reward", sample.custom_rm_path)]
     else:
-        by = [_who(life, role, name) for role in ("reward", "group_reward") for name in _names(life.choices.get(role))]
+        by = [
+            _plugin_of(history, role, name)
+            for role in ("reward", "group_reward")
+            for name in _names(history.choices.get(role))
+        ]
     parts = sample.reward if isinstance(sample.reward, Mapping) else {}
     parts_text = "".join(f", {name} {value:.4g}" for name, value in parts.items() if name != SCORE)
     return f"{_reward(sample)} by {', '.join(by) or 'no reward'}{parts_text}"
@@ -143,8 +147,8 @@ def _moved(move: Move, drop_reason: str | None) -> str:
     return ", ".join([text, f"step {move.row.step}", *metrics, f"reported {_when(move.row.time)}"])
 
 
-def _times(life: Life, sample: Sample) -> Iterator[tuple[float, list[tuple[str, float]]]]:
-    for origin, span in life.spans:
+def _times(history: GroupHistory, sample: Sample) -> Iterator[tuple[float, list[tuple[str, float]]]]:
+    for origin, span in history.spans:
         if span.index == sample.index:
             waits = [(what, (ended - began) / 1e6) for what, began, ended in waits_of(span)]
             yield origin + span.marks[0][1] / 1e6, waits
@@ -167,35 +171,35 @@ def _names(use: Json) -> list[str]:
     return [use] if isinstance(use, str) else [str(name) for name in use] if isinstance(use, list | dict) else []
 
 
-def _who(life: Life, role: str, use: Json) -> str:
+def _plugin_of(history: GroupHistory, role: str, use: Json) -> str:
     named = []
     for name in _names(use):
-        plugin = life.plugins.get(f"{role}/{name.rpartition('/')[2] if not name.startswith('.') else name}")
+        plugin = history.plugins.get(f"{role}/{name.rpartition('/')[2] if not name.startswith('.') else name}")
         named.append(f"{name} ({plugin})" if plugin else name)
     return ", ".join(named) or "the default"
 
 
-def _as_plain_data(life: Life, members: Sequence[Entry]) -> dict[str, Json]:
-    moves: list[Json] = [move.to_dict() for move in life.moves]
+def _as_plain_data(history: GroupHistory, members: Sequence[Entry]) -> dict[str, Json]:
+    moves: list[Json] = [move.to_dict() for move in history.moves]
     samples: list[Json] = [
         {
             **each.sample.to_dict(),
             "left_out": each.left_out,
-            "seed": life.seed_of(each.sample),
+            "seed": history.seed_of(each.sample),
             "in_flight": [
                 {"began": began, "seconds": [[what, seconds] for what, seconds in waits]}
-                for began, waits in _times(life, each.sample)
+                for began, waits in _times(history, each.sample)
             ],
         }
         for each in members
     ]
-    plugins: dict[str, Json] = {**life.plugins}
+    plugins: dict[str, Json] = {**history.plugins}
     return {
         "schema_version": 1,
-        "id": str(life.group),
-        "drop_reason": life.drop_reason,
+        "id": str(history.group),
+        "drop_reason": history.drop_reason,
         "moves": moves,
-        "choices": {**life.choices},
+        "choices": {**history.choices},
         "plugins": plugins,
         "samples": samples,
     }

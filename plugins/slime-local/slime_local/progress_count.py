@@ -1,6 +1,6 @@
-"""CountShown: shows progress to a known total, on one terminal line or in occasional log lines.
+"""ProgressCount: shows progress to a known total, on one terminal line or in occasional log lines.
 
-progress = CountShown(4000)
+progress = ProgressCount(4000)
 progress.show(1200)                  # "1200 of 4000"
 """
 
@@ -15,7 +15,7 @@ EVERY_S = 10.0
 """Seconds between lines where there is no terminal."""
 
 
-class CountShown:
+class ProgressCount:
     """Progress to a total."""
 
     def __init__(self, total: int, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic) -> None:

@@ -1,10 +1,10 @@
-"""Life: the history of one group of samples, collected from all files of a run folder.
+"""GroupHistory: the history of one group of samples, collected from all files of a run folder.
 
 Example:
 
-    life = Life.of(Path("runs/first"), "train.jsonl:e0:r17:d17")
-    [move.state for move in life.moves]         # drawn, finished, buffered, trained
-    life.samples[0].reward
+    history = GroupHistory.of(Path("runs/first"), "train.jsonl:e0:r17:d17")
+    [move.state for move in history.moves]         # drawn, finished, buffered, trained
+    history.samples[0].reward
 """
 
 from collections.abc import Mapping, Sequence
@@ -55,7 +55,7 @@ class Move:
 
 
 @dataclass(frozen=True, slots=True)
-class Life:
+class GroupHistory:
     """One group, from its draw to its end."""
 
     group: GroupId
@@ -76,7 +76,7 @@ class Life:
     """Times in flight of its samples: each span, with the seconds since 1970 that it counts from."""
 
     @classmethod
-    def of(cls, run: Path, name: str) -> "Life":
+    def of(cls, run: Path, name: str) -> "GroupHistory":
         """Look a group up.
 
         Raises:

@@ -4,7 +4,7 @@ Example:
 
     [each.rollout_id for each in read_resumes(run)]             # resumes of the run
     [str(each) for each in read_alarms(run)]                    # its alarms
-    Life.of(run, "train.jsonl:e0:r17:d17").moves                # state changes of a group
+    GroupHistory.of(run, "train.jsonl:e0:r17:d17").moves                # state changes of a group
     Comparison.of(run, other).metrics                           # differences of two runs
 """
 
@@ -17,14 +17,14 @@ from slime_core.telemetry import MetricsRow
 from slime_view.alarms import Alarm, read_alarms
 from slime_view.comparison import Comparison, Prompt
 from slime_view.figures import ReportPaths, write_report
+from slime_view.group_history import GroupHistory, Move
 from slime_view.ledger_view import LedgerView, Resume, read_resumes
-from slime_view.life import Life, Move
 
 __all__ = [
     "Alarm",
     "Comparison",
+    "GroupHistory",
     "GroupState",
-    "Life",
     "MetricsRow",
     "Move",
     "Prompt",

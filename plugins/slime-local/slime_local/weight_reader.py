@@ -1,9 +1,9 @@
-"""Received: a published version's weights as the flat vector of a model, copied only if necessary.
+"""WeightReader: a published version's weights as the flat vector of a model, copied only if necessary.
 
 Example:
 
-    received = Received(model, torch.device("cpu"), engine=0, worker=1)
-    model.bind(received.read(channel, 3))
+    reader = WeightReader(model, torch.device("cpu"), engine=0, worker=1)
+    model.bind(reader.read(channel, 3))
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ from slime_local.model.base import LocalModel
 from slime_local.model.weights import Slot
 
 
-class Received:
+class WeightReader:
     """One worker's end of the current weight channel."""
 
     def __init__(self, model: LocalModel, device: torch.device, engine: int, worker: int) -> None:

@@ -11,7 +11,7 @@ import torch
 from slime_core.errors import ModelError
 from slime_core.roles import WeightChannel, WeightDtype, WeightSlot
 from slime_local.model import LocalModel, load_model
-from slime_local.received import Received
+from slime_local.weight_reader import WeightReader
 from tests.channels import opened, sent, slots_of
 from tests.tables import table
 
@@ -21,8 +21,8 @@ def model(tiny_model: Path) -> LocalModel:
     return load_model(tiny_model)
 
 
-def received(model: LocalModel) -> Received:
-    return Received(model, torch.device("cpu"), 0, 0)
+def reader(model: LocalModel) -> WeightReader:
+    return WeightReader(model, torch.device("cpu"), 0, 0)
 
 
 def buckets(model: LocalModel, dtype: torch.dtype = torch.float32) -> list[tuple[str, torch.Tensor]]:
@@ -31,10 +31,10 @@ def buckets(model: LocalModel, dtype: torch.dtype = torch.float32) -> list[tuple
 
 def test_weights_in_layout_order_are_not_copied(model: LocalModel, tmp_path: Path) -> None:
     channel = sent(opened(tmp_path, slots_of(model)), 0, buckets(model))
-    flat = received(model).read(channel, 0)
+    flat = reader(model).read(channel, 0)
     assert torch.equal(flat, model.flat)
     flat[0] += 1  # which is the file's
-    assert not torch.equal(received(model).read(channel, 0), model.flat)
+    assert not torch.equal(reader(model).read(channel, 0), model.flat)
 
 
 @table("order", [reversed, lambda several: sorted(several, key=lambda slot: slot.name)])
@@ -43,13 +43,13 @@ def test_weights_in_another_order_are_matched_by_name(
 ) -> None:
     folder = Path(tempfile.mkdtemp(dir=tmp_path))
     channel = sent(opened(folder, list(order(slots_of(model)))), 0, buckets(model))
-    assert torch.equal(received(model).read(channel, 0), model.flat)
+    assert torch.equal(reader(model).read(channel, 0), model.flat)
 
 
 def test_bf16_weights_are_converted(model: LocalModel, tmp_path: Path) -> None:
     slots = [replace(slot, dtype=WeightDtype.BFLOAT16) for slot in slots_of(model)]
     channel = sent(opened(tmp_path, slots), 0, buckets(model, torch.bfloat16))
-    assert torch.equal(received(model).read(channel, 0), model.flat.bfloat16().float())
+    assert torch.equal(reader(model).read(channel, 0), model.flat.bfloat16().float())
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,13 +73,13 @@ class Passing(WeightChannel):
 
 def test_transient_tensors_are_copied(model: LocalModel) -> None:
     channel = Passing("passing", tuple(slots_of(model)), buckets(model)[::-1])
-    assert torch.equal(received(model).read(channel, 0), model.flat)
+    assert torch.equal(reader(model).read(channel, 0), model.flat)
 
 
 def test_version_without_a_weight_is_refused(model: LocalModel) -> None:
     channel = Passing("passing", tuple(slots_of(model)), buckets(model), lost=1)
     with pytest.raises(ModelError, match=r"^version 0 lacks 1 weights, the first is model\.\S+"):
-        received(model).read(channel, 0)
+        reader(model).read(channel, 0)
 
 
 @table(
@@ -106,4 +106,4 @@ def test_mismatched_slots_are_refused_by_name(
     channel = opened(Path(tempfile.mkdtemp(dir=tmp_path)), change(slots_of(model)))
     begins = "^the trainer's weights do not fit the engine's model, .*: "
     with pytest.raises(ModelError, match=begins + says):
-        received(model).read(channel, 0)
+        reader(model).read(channel, 0)
