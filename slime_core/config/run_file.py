@@ -74,7 +74,7 @@ _SHOWN = 80
 
 
 def refuse_unfit(value: object, where: str) -> None:
-    """Refuse a value that no key of any type takes: a date, a huge integer, deep tables, or text that is not Unicode.
+    """Refuse a value that no key takes: a date, a huge integer, deep tables, invalid Unicode, or a null in a list.
 
     Args:
         value: what a parser returned.
@@ -96,6 +96,8 @@ def _refuse(value: object, where: str, path: str, depth: int) -> None:
                 _refuse(str(key), where, f"the key {short_repr(key)}", 0)
                 _refuse(each, where, f"{path}.{key}" if path else str(key), depth + 1)
         case list():
+            if None in value:
+                raise ConfigError(f"{where}: {place} is a list with a null, which no run file can hold: leave it out")
             for each in value:
                 _refuse(each, where, path, depth + 1)
         case str():

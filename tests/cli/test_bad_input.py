@@ -72,6 +72,7 @@ def test_flags_that_break_a_parser(project: Project, slime: Slime) -> None:
         (["--no-bf16=false"], "No such option '--no-bf16'. Did you mean '--bf16'?"),
         (["--rollout-stop", "\udcff"], "half a surrogate pair"),
         (["--apply-chat-template-kwargs", '{"a": "\\ud800"}'], "half a surrogate pair"),
+        (["--apply-chat-template-kwargs", '{"a": [1, null]}'], "a is a list with a null"),
     ):
         ran = slime("train", "run.toml", *flags)
         refused(ran, project.run, message)
