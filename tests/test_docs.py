@@ -121,7 +121,7 @@ def test_the_judge_of_the_recipes_asks_a_server(tmp_path: Path) -> None:
         assert asyncio.run(judge(Sample(response="5"), ctx)).reason == "judge_unclear"
         server.shutdown()
     away = asyncio.run(judge(Sample(response="4"), ctx))
-    assert (away.reason, away.retryable) == ("judge_away", True)
+    assert (away.reason, away.retryable) == ("judge_unreachable", True)
 
 
 def test_the_pool_of_the_recipes_scores_off_the_loop(tmp_path: Path) -> None:
