@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from aiohttp import ClientPayloadError, web
 from aiohttp.http_exceptions import HttpProcessingError
 
-from slime_agent_openai.errors import ApiError, refused
+from slime_agent_openai.errors import ApiError, bad_request
 
 log = logging.getLogger(__name__)
 
@@ -73,7 +73,7 @@ async def read_body(request: web.Request) -> bytes:
         text = f"the body was incomplete after {limits.body_s:g} s"
         raise ApiError(408, text, code="request_timeout") from None
     except (ClientPayloadError, HttpProcessingError, web.RequestPayloadError) as error:
-        raise refused(f"the body does not match its headers: {error}", code="invalid_body") from None
+        raise bad_request(f"the body does not match its headers: {error}", code="invalid_body") from None
 
 
 async def finish(start: Coroutine[None, None, None]) -> None:

@@ -33,7 +33,7 @@ class ApiError(SlimeError):
         return "invalid_request_error"
 
 
-def refused(message: str, param: str | None = None, code: str = "invalid_request") -> ApiError:
+def bad_request(message: str, param: str | None = None, code: str = "invalid_request") -> ApiError:
     """An invalid request that a retry does not fix."""
     return ApiError(400, message, code=code, param=param)
 
@@ -48,12 +48,12 @@ def unsupported(name: str, why: str) -> ApiError:
 
 def session_closed() -> ApiError:
     """Error for a request to a session whose sample has ended."""
-    return refused("this session is closed: its sample has ended", code="session_closed")
+    return bad_request("this session is closed: its sample has ended", code="session_closed")
 
 
 def nested_too_deeply() -> ApiError:
     """Error for a body whose lists and objects are nested too deeply."""
-    return refused("the body is nested too deeply; send fewer than 100 levels", code="invalid_json")
+    return bad_request("the body is nested too deeply; send fewer than 100 levels", code="invalid_json")
 
 
 MAX_DETAIL = 800  # Characters of an agent's last output that an error shows

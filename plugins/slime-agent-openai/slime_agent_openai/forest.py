@@ -20,7 +20,7 @@ from itertools import chain, count
 from operator import itemgetter
 
 from slime_agent_openai.bridge import Bridge, without_overlap
-from slime_agent_openai.errors import ApiError, refused
+from slime_agent_openai.errors import ApiError, bad_request
 from slime_agent_openai.message import Message, Request, Role, Tool
 from slime_core.errors import DataError
 from slime_core.roles import GenerateOutput
@@ -104,7 +104,7 @@ class Forest:
             text = bridge.whole(messages, tools)
             return Plan(None, messages, tools, request.agent, asked, text, request.template)
         except DataError as error:
-            raise refused(str(error), "messages") from None
+            raise bad_request(str(error), "messages") from None
 
     def prompt(self, plan: Plan, ids: Sequence[int]) -> tuple[list[int], list[int]]:
         """The whole prompt and its new part, given the ids of the plan's text."""

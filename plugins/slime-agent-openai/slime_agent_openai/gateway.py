@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from aiohttp import web
 
 from slime_agent_openai.connections import LIMITS, Limits, Refusals, finish, read_body
-from slime_agent_openai.errors import IN_SECTION, ApiError, nested_too_deeply, refused, session_closed
+from slime_agent_openai.errors import IN_SECTION, ApiError, bad_request, nested_too_deeply, session_closed
 from slime_agent_openai.exchange import Exchange
 from slime_agent_openai.message import Request
 from slime_agent_openai.session import Session
@@ -295,9 +295,9 @@ def _object(raw: bytes, bodies: Bodies) -> Body:
     try:
         body = bodies.read(raw)
     except ValueError as error:
-        raise refused(f"the body is not JSON: {error}", code="invalid_json") from None
+        raise bad_request(f"the body is not JSON: {error}", code="invalid_json") from None
     except RecursionError:
         raise nested_too_deeply() from None
     if not isinstance(body, Mapping):
-        raise refused(f"the body is a {type(body).__name__}; expected an object", code="invalid_json")
+        raise bad_request(f"the body is a {type(body).__name__}; expected an object", code="invalid_json")
     return dict(body)

@@ -2,8 +2,8 @@
 
 Example:
 
-    said = Message(Role.ASSISTANT, calls=(ToolCall("call_1", "add", '{"a": 1, "b": 2}'),))
-    said.matches(echoed)        # whether a client that sends it back means this message, even if written differently
+    reply = Message(Role.ASSISTANT, calls=(ToolCall("call_1", "add", '{"a": 1, "b": 2}'),))
+    reply.matches(echoed)       # whether a client sent the same message back, perhaps written differently
     wire.add(TextDelta("Let me "))
     wire.add(CallDelta(0, ToolCall("call_1", "add", '{"a": 1}')))
     wire.end(reply)           # all text, reasoning and calls of the deltas, put together, are the reply's

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
 from slime_agent_openai.bridge import NEEDS_TEMPLATE, Bridge
-from slime_agent_openai.errors import IN_SECTION, ApiError, refused, session_closed, unsupported
+from slime_agent_openai.errors import IN_SECTION, ApiError, bad_request, session_closed, unsupported
 from slime_agent_openai.forest import Forest, Plan
 from slime_agent_openai.message import Delta, Finish, Message, Reply, Request, RequestedSetting, Role, TextDelta
 from slime_agent_openai.parsers.answer import AnswerReader, Family
@@ -46,7 +46,7 @@ def sampling_for(
         values = {name: each.value for name, each in changes.items()}
         return replace(own, stop=(*own.stop, *request.stop), **values), bool(ignored)  # type: ignore[arg-type]  # keys and types were checked above
     except ValueError as error:
-        raise refused(str(error), next((each.field for each in changes.values()), "stop")) from None
+        raise bad_request(str(error), next((each.field for each in changes.values()), "stop")) from None
 
 
 def _is_applied(own: SamplingParams, wanted: RequestedSetting, *, is_free: bool) -> bool:

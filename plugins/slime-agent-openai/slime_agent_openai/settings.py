@@ -96,7 +96,7 @@ class CommonSettings(Settings):
             )
         if self.public_url and not self.port:
             raise ValueError(
-                f"port = 0 takes a free port, which may differ from that of {self.public_url}. Write port = "
+                f"port = 0 takes a free port, which may not be the port of {self.public_url}. Write port = "
                 f"{urlsplit(self.public_url).port or 8700}"
             )
         return self

@@ -29,7 +29,7 @@ def test_reachable_gateway_needs_public_url() -> None:
         ("10.0.0.7:8000", 8000, 'is not a URL. Write .* public_url = "http://10.0.0.5:8700"'),
         ("http://0.0.0.0:8000", 8000, "agents cannot connect to 0.0.0.0"),
         ("http://10.0.0.7:8000/v1", 8000, "remove /v1"),
-        ("http://10.0.0.7:8000", 0, "port = 0 takes a free port, which may differ from .* Write port = 8000"),
+        ("http://10.0.0.7:8000", 0, "port = 0 takes a free port, which may not be the port of .* Write port = 8000"),
     ],
 )
 def test_unusable_public_url_is_refused(url: str, port: int, said: str) -> None:

@@ -1,4 +1,4 @@
-"""Parses one answer: pieces of text become deltas, and those become a message. A `Family` holds what differs by model.
+"""Parses one answer: pieces of text become deltas, and deltas become a message. A `Family` is the format of a model.
 
 `AnswerReader` feeds tokens to a family's `Parser`. `Answer` is the parser that most families of this package share:
 reasoning, then text with sections of calls. The text of a `Section` is read once it is complete. Chunking has no

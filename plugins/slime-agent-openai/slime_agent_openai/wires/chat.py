@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from slime_agent_openai.errors import ApiError, refused, unsupported
+from slime_agent_openai.errors import ApiError, bad_request, unsupported
 from slime_agent_openai.message import (
     CallDelta,
     Delta,
@@ -61,7 +61,7 @@ def read_chat(body: Body, new_id: NewId, known: HistoryCache | None = None) -> t
     fields, known = read_fields(body, REFUSED), known or HistoryCache()
     messages = known.messages.read(fields.at("messages"), lambda message: (_read_message(message),))
     if not messages:
-        raise refused("messages is empty; send at least one message", "messages")
+        raise bad_request("messages is empty; send at least one message", "messages")
     tools = known.tools.read(fields.at("tools"), lambda offered: (_tool(offered),))
     may_call, forced = choice_of(fields.at("tool_choice"))
     name, log_probs = new_id("chatcmpl"), fields.at("logprobs").flag()

@@ -14,7 +14,7 @@ import json
 from collections.abc import Iterator, Mapping
 from functools import partial
 
-from slime_agent_openai.errors import ApiError, refused
+from slime_agent_openai.errors import ApiError, bad_request
 from slime_agent_openai.message import Delta, Finish, Message, Reply, Request, Role, Tool, ToolCall, as_object
 from slime_agent_openai.wires.blocks import Block, Blocks, Kind, Stage, Step
 from slime_agent_openai.wires.bodies import HistoryCache
@@ -52,9 +52,9 @@ def read_messages(
     after = _continued_id(fields.at("thread"))
     history = known.messages.read(fields.at("messages"), _messages)
     if not history:
-        raise refused("messages is empty; send at least one message", "messages")
+        raise bad_request("messages is empty; send at least one message", "messages")
     if fields.at("max_tokens").is_given and history[-1].role is Role.ASSISTANT:  # any history can be counted
-        raise refused("the last message is the assistant's, but prefilled replies are not supported", "messages")
+        raise bad_request("the last message is the assistant's, but prefilled replies are not supported", "messages")
     if (system := text_of(fields.at("system"), TEXTS)) and not after:
         history = (Message(Role.SYSTEM, system), *history)
     tools = known.tools.read(fields.at("tools"), partial(_tools, hosted=hosted))

@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from slime_agent_openai.errors import ApiError, refused, unsupported
+from slime_agent_openai.errors import ApiError, bad_request, unsupported
 from slime_agent_openai.message import Constraint, Delta, Finish, Message, Reply, Request, Role, Tool, ToolCall
 from slime_agent_openai.wires.blocks import Block, Blocks, Kind, Stage, Step
 from slime_agent_openai.wires.options import (
@@ -70,7 +70,7 @@ def read_responses(
     _check_options(fields)
     history = _messages(_items(fields.at("input"), store.items if store is not None else {}))
     if not history:
-        raise refused("input is empty; send at least one message", "input")
+        raise bad_request("input is empty; send at least one message", "input")
     after, instructions = fields.at("previous_response_id").text(""), fields.at("instructions").text("")
     if instructions and not after:
         history = [Message(Role.SYSTEM, instructions), *history]

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from slime_agent_openai.errors import ApiError, refused, unsupported
+from slime_agent_openai.errors import ApiError, bad_request, unsupported
 from slime_agent_openai.wires.wire import Body
 from slime_core.sample import Json
 
@@ -91,13 +91,13 @@ class Value:
 
     def invalid(self, expected: str) -> ApiError:
         path = self.path or "the body"
-        return refused(f"{path} is {_described(self.json)}; expected {expected}", self.path or None)
+        return bad_request(f"{path} is {_described(self.json)}; expected {expected}", self.path or None)
 
     def _encodable(self, text: str) -> str:
         try:
             text.isascii() or text.encode()
         except UnicodeEncodeError:
-            raise refused(f"{self.path} has an unpaired surrogate; expected valid Unicode", self.path) from None
+            raise bad_request(f"{self.path} has an unpaired surrogate; expected valid Unicode", self.path) from None
         return text
 
 
@@ -120,7 +120,7 @@ def unreadable(part: Value, kind: str, known: str) -> ApiError:
     """Error for a part of an unsupported type: usually a picture, a recording or a file."""
     if kind in UNREADABLE_KINDS:
         return unsupported(part.path, f"parts of type {kind!r} cannot be sent to the model; send their content as text")
-    return refused(
+    return bad_request(
         f"{part.path} is of type {kind!r}, which is not supported here: {known}", part.path, "unsupported_content"
     )
 

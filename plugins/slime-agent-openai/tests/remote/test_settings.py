@@ -55,7 +55,7 @@ def test_region_comes_from_the_arn() -> None:
                 {"host": "127.0.0.1", "public_url": "", "endpoint_url": "https://agents.example.com"},
             )
         ),
-        ({"port": 0}, r"port = 0 takes a free port, which may differ from that of http://10\.0\.0\.7:9090"),
+        ({"port": 0}, r"port = 0 takes a free port, which may not be the port of http://10\.0\.0\.7:9090"),
         *(({name: "10.0.0.7:9090"}, "is not a URL") for name in ("endpoint_url", "s3_endpoint_url", "public_url")),
         *(({"rollout": {name: "x"}}, f"the run sets {name} itself") for name in ("base_url", "api_key", "input_id")),
     ],
