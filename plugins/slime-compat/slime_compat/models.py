@@ -57,7 +57,7 @@ def check_sizes(name: str, config: Mapping[str, Json], key: str, model: str) -> 
     """
     _check_name(name, key)
     wrong = [
-        f"{each} {size}, but config.json has {there}" for each, size, there in _compared(name, config) if size != there
+        f"{each} {size}, but config.json has {found}" for each, size, found in _compared(name, config) if size != found
     ]
     if wrong:
         others = names_by_size(config)
@@ -78,7 +78,7 @@ def names_by_size(config: Mapping[str, Json]) -> tuple[str, ...]:
     return tuple(
         name
         for name in model_types()
-        if (pairs := list(_compared(name, config))) and all(size == there for _, size, there in pairs)
+        if (pairs := list(_compared(name, config))) and all(size == found for _, size, found in pairs)
     )
 
 

@@ -373,27 +373,27 @@ def settings_model() -> type[Settings]:
     Raises:
         PluginError: megatron-core is not installed.
     """
-    made: dict[str, tuple[object, object]] = {
+    definitions: dict[str, tuple[object, object]] = {
         name: (annotation, Field(fields()[name].default, description=fields()[name].help))
         for name, annotation in ARGUMENTS.items()
     }
     for name, kind in DIMENSIONS.items():
         text = f"{fields()[name].help} Read from the model's config.json; a value given here must match it."
-        made[name] = (kind, Field(None, description=text.strip()))
+        definitions[name] = (kind, Field(None, description=text.strip()))
     critic = critic_model()
-    made["critic"] = (critic | None, MegatronBase.model_fields["critic"])
-    model = create_model(NAME, __base__=MegatronBase, __module__=__name__, **made)  # type: ignore[call-overload]
+    definitions["critic"] = (critic | None, MegatronBase.model_fields["critic"])
+    model = create_model(NAME, __base__=MegatronBase, __module__=__name__, **definitions)  # type: ignore[call-overload]
     return cast(type[Settings], model)
 
 
 @functools.cache
 def critic_model() -> type[Settings]:
     """The settings model of `[trainer.megatron.critic]`."""
-    made = {
+    definitions = {
         name: (annotation | None, Field(None, description=fields()[name].help))  # type: ignore[operator]
         for name, annotation in ARGUMENTS.items()
     }
-    model = create_model(CRITIC, __base__=CriticBase, __module__=__name__, **made)  # type: ignore[call-overload]
+    model = create_model(CRITIC, __base__=CriticBase, __module__=__name__, **definitions)  # type: ignore[call-overload]
     return cast(type[Settings], model)
 
 

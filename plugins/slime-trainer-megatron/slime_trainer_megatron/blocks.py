@@ -264,7 +264,7 @@ class SandwichedLayer(TransformerLayer):  # type: ignore[misc]
 
 
 def _with_norm(usual: Callable[[bool, bool], BiasDropoutAdd], norm: RmsNorm) -> Callable[[bool, bool], BiasDropoutAdd]:
-    def made(training: bool, fused: bool) -> BiasDropoutAdd:
+    def build(training: bool, fused: bool) -> BiasDropoutAdd:
         added = usual(training, fused)
 
         def add(
@@ -274,7 +274,7 @@ def _with_norm(usual: Callable[[bool, bool], BiasDropoutAdd], norm: RmsNorm) -> 
 
         return add
 
-    return made
+    return build
 
 
 class LatentUpProjection(NormedColumnParallelLinear):

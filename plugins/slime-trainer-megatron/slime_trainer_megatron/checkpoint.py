@@ -214,13 +214,13 @@ def write_config(target: Path, given: Mapping[str, object], dtype: str) -> None:
 
 
 def _write_hf(folder: Path, saved: RankState) -> None:
-    made = export_weights(saved.policy, saved.model)
+    weights = export_weights(saved.policy, saved.model)
     if dist.get_rank() != 0:
-        for _ in made:
+        for _ in weights:
             pass
         return
     with HfWriter(folder, slots_of(saved.model), saved.shard_bytes) as writer:
-        for name, tensor in made:
+        for name, tensor in weights:
             writer.add(name, tensor)
     copy_other_files(saved.source, folder, slots_of(saved.model)[0].dtype.value)
 

@@ -170,13 +170,13 @@ def _on_model_device(name: str) -> Callable[..., torch.Tensor]:
     factory: Callable[..., torch.Tensor] = getattr(torch, name)
 
     @functools.wraps(factory)
-    def made(*given: object, **options: object) -> torch.Tensor:
+    def create(*given: object, **options: object) -> torch.Tensor:
         if str(options.get("device")).startswith("cuda"):
             options["device"] = _MODEL["device"]
         options.pop("pin_memory", None)
         return factory(*given, **options)
 
-    return made
+    return create
 
 
 _REAL: dict[str, Callable[..., torch.Tensor]] = {}

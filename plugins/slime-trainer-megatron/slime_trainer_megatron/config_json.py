@@ -40,9 +40,9 @@ def with_mtp(config: Config, layers: int) -> Model:
     Raises:
         ConfigError: as `read_model`, or the model has another number of these layers.
     """
-    model, there = read_model(config), mtp_layer_count(config)
-    if layers and layers != there:
-        found = f"num_nextn_predict_layers = {there}; give {there}, or" if there else "no layers for that;"
+    model, available = read_model(config), mtp_layer_count(config)
+    if layers and layers != available:
+        found = f"num_nextn_predict_layers = {available}; give {available}, or" if available else "no layers for that;"
         raise ConfigError(
             f"[trainer.megatron] mtp_num_layers = {layers} has no effect here: the model ({model.family}) has {found} "
             "leave it out"

@@ -66,9 +66,9 @@ def to_torch_dist(source: Path, target: Path, say: Say) -> Path:
     refuse_occupied("the target", target)
     refuse_quantized(source)
     init_single_process()
-    weights, further = HfWeights(source), mtp_layer_count(config)
-    model = with_mtp(config, further)
-    if further and not all(slot.name in weights for slot in slots_of(model)):
+    weights, mtp_layers = HfWeights(source), mtp_layer_count(config)
+    model = with_mtp(config, mtp_layers)
+    if mtp_layers and not all(slot.name in weights for slot in slots_of(model)):
         model = read_model(config)  # a model's files often lack the multi-token-prediction layers
     weights.check(slots_of(model))
     progress = _Progress(say, sum(1 for _ in model.weights()), f"{source} -> {folder}")
@@ -109,8 +109,8 @@ def to_hf(source: Path, target: Path, origin: Path | None, shard_bytes: int, say
     refuse_occupied("the target", target)
     config, origin = _origin(folder, origin)
     stored = StoredCheckpoint(folder)
-    further = MTP_WEIGHT in stored.shapes()
-    model = with_mtp(config, mtp_layer_count(config) if further else 0)
+    has_mtp = MTP_WEIGHT in stored.shapes()
+    model = with_mtp(config, mtp_layer_count(config) if has_mtp else 0)
     weights = list(model.weights())
     places = [_stored_piece(model, weight, stored) for weight in weights]
     written = [stored.dtype_of(place) for place in places]

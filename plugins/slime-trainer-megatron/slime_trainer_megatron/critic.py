@@ -56,7 +56,7 @@ class ValueHead(torch.nn.Module):
         self, prefix: str = "", sharded_offsets: tuple[tuple[int, int, int], ...] = (), metadata: object = None
     ) -> Mapping[str, object]:
         """This rank's columns, as checkpoints store them."""
-        made: Mapping[str, object] = make_sharded_tensors_for_checkpoint(
+        state: Mapping[str, object] = make_sharded_tensors_for_checkpoint(
             {"weight": self.weight},
             prefix,
             {"weight": 1},
@@ -64,7 +64,7 @@ class ValueHead(torch.nn.Module):
             tp_group=parallel_state.get_tensor_model_parallel_group(),
             dp_cp_group=parallel_state.get_data_parallel_group(with_context_parallel=True),
         )
-        return made
+        return state
 
 
 class ValuePolicy(Policy):

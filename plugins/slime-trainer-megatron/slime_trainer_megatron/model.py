@@ -65,9 +65,9 @@ class Policy(GPTModel):  # type: ignore[misc]
         def embedding(**tokens: torch.Tensor) -> torch.Tensor:
             return cast(torch.Tensor, self.embedding(**tokens).detach())
 
-        taken = ("input_ids", "position_ids", "attention_mask", "rotary_pos_emb", "packed_seq_params")
-        made = self.mtp(hidden_states=hidden.detach(), embedding=embedding, **{name: given[name] for name in taken})
-        return cast(Sequence[torch.Tensor], torch.chunk(made, 1 + self.config.mtp_num_layers)[1:])
+        names = ("input_ids", "position_ids", "attention_mask", "rotary_pos_emb", "packed_seq_params")
+        outputs = self.mtp(hidden_states=hidden.detach(), embedding=embedding, **{name: given[name] for name in names})
+        return cast(Sequence[torch.Tensor], torch.chunk(outputs, 1 + self.config.mtp_num_layers)[1:])
 
     def run_pack(self, pack: Pack) -> torch.Tensor:
         """This stage's output for a pack, [T of this rank, 1, width]; with sequence parallelism, a part of it."""
@@ -151,7 +151,7 @@ def transformer_config(model: Model, settings: Settings) -> TransformerConfig:
 def _expert_arguments(model: Model) -> dict[str, object]:
     if model.experts is None:
         return {"expert_model_parallel_size": 1}  # a dense companion of a model with experts
-    made: dict[str, object] = {
+    arguments: dict[str, object] = {
         "num_moe_experts": model.experts.count,
         "moe_router_topk": model.experts.chosen,
         "moe_ffn_hidden_size": model.experts.inner,
@@ -159,9 +159,9 @@ def _expert_arguments(model: Model) -> dict[str, object]:
         "moe_shared_expert_intermediate_size": model.experts.shared or None,
     }
     if model.mixed:
-        made["moe_layer_freq"] = [int(model.has_experts(layer)) for layer in range(model.layers)]
+        arguments["moe_layer_freq"] = [int(model.has_experts(layer)) for layer in range(model.layers)]
     if router := model.experts.router:
-        made |= {
+        arguments |= {
             "moe_router_pre_softmax": False,
             "moe_router_score_function": "sigmoid",
             "moe_router_enable_expert_bias": True,
@@ -169,12 +169,12 @@ def _expert_arguments(model: Model) -> dict[str, object]:
             "moe_router_topk_scaling_factor": router.scale,
         }
         if router.groups > 1:
-            made |= {"moe_router_num_groups": router.groups, "moe_router_group_topk": router.best}
-    return made
+            arguments |= {"moe_router_num_groups": router.groups, "moe_router_group_topk": router.best}
+    return arguments
 
 
 def _latent_arguments(model: Model, latent: Latent) -> dict[str, object]:
-    made: dict[str, object] = {
+    arguments: dict[str, object] = {
         "q_lora_rank": latent.queries,
         "kv_lora_rank": latent.values,
         "qk_head_dim": latent.plain,
@@ -185,7 +185,7 @@ def _latent_arguments(model: Model, latent: Latent) -> dict[str, object]:
         "rotary_scaling_factor": 1.0,
     }
     if isinstance(stretch := model.stretch, Yarn):
-        made |= {
+        arguments |= {
             "rope_type": "yarn",
             "rotary_scaling_factor": stretch.factor,
             "beta_fast": stretch.fast,
@@ -194,7 +194,7 @@ def _latent_arguments(model: Model, latent: Latent) -> dict[str, object]:
             "mscale_all_dim": stretch.scale_all,
             "original_max_position_embeddings": stretch.length,
         }
-    return made
+    return arguments
 
 
 PolicyT = TypeVar("PolicyT", bound=Policy)
@@ -205,7 +205,7 @@ def build_policy(model: Model, settings: Settings, kind: type[PolicyT]) -> Polic
     with suppress_warnings():
         config = transformer_config(model, settings)
     tensor = parallel_state.get_tensor_model_parallel_world_size()
-    further = model.further > 0 and parallel_state.is_pipeline_last_stage()
+    has_mtp = model.further > 0 and parallel_state.is_pipeline_last_stage()
     with suppress_warnings(), fake_cuda():
         policy = kind(
             config,
@@ -218,7 +218,7 @@ def build_policy(model: Model, settings: Settings, kind: type[PolicyT]) -> Polic
             share_embeddings_and_output_weights=model.tied,
             pre_process=parallel_state.is_pipeline_first_stage(),
             post_process=parallel_state.is_pipeline_last_stage(),
-            mtp_block_spec=mtp_spec(config, model) if further else None,
+            mtp_block_spec=mtp_spec(config, model) if has_mtp else None,
         )
     if isinstance(model.stretch, LlamaRope):
         waves = policy.rotary_pos_emb.inv_freq
@@ -267,9 +267,9 @@ def freeze(policy: Policy, model: Model, patterns: Patterns) -> None:
             policy.embedding.register_forward_hook(_with_gradient)
 
 
-def _with_gradient(module: torch.nn.Module, given: object, made: torch.Tensor) -> None:
+def _with_gradient(module: torch.nn.Module, given: object, output: torch.Tensor) -> None:
     if torch.is_grad_enabled():
-        made.requires_grad_()
+        output.requires_grad_()
 
 
 def copy_weights(policy: Policy, weights: Mapping[str, torch.Tensor]) -> None:

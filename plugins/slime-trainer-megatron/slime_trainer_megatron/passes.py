@@ -144,14 +144,14 @@ class Passes:
             samples, pack = next(given)
             self._policy.begin(pack, pack.texts / max(1, int(tokens)), trains=trains)
             hidden = self._policy.run_pack(pack)
-            further = self._policy.mtp_hidden
+            mtp_hidden = self._policy.mtp_hidden
 
             def loss_of(hidden: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, dict[str, float]]:
                 # Unused weights get a gradient of zero, since other ranks would hang without one.
                 nothing = hidden.sum() * 0.0 + self._policy.zero_for_unused()
                 loss = use(samples, self._outputs(hidden, pack)) if samples else nothing
-                if further:
-                    loss = loss + self._mtp_loss(further, pack, share.batch.step_tokens)
+                if mtp_hidden:
+                    loss = loss + self._mtp_loss(mtp_hidden, pack, share.batch.step_tokens)
                 return loss + nothing, torch.tensor(0, dtype=torch.int), {}
 
             return hidden, loss_of
@@ -194,15 +194,15 @@ class Passes:
         loss, self._mtp_sum = self._mtp_sum, 0.0
         return loss
 
-    def _mtp_loss(self, further: Sequence[torch.Tensor], pack: Pack, step_tokens: int) -> torch.Tensor:
+    def _mtp_loss(self, mtp_hidden: Sequence[torch.Tensor], pack: Pack, step_tokens: int) -> torch.Tensor:
         weight, head = self._policy.output_weight().detach(), replace(self._head, temperature=1.0)
         total = torch.zeros(())
-        for hidden, wanted in zip(further, pack.mtp_targets, strict=True):
+        for hidden, wanted in zip(mtp_hidden, pack.mtp_targets, strict=True):
             # All tensor-parallel ranks must join this gather, even if this context rank has no tokens to predict.
             rows = self._policy.rows(hidden, wanted.rows)
             if len(wanted.rows):
                 total = total - token_log_probs(rows, weight, wanted.labels, head)[0].sum()
-        mean = total / (len(further) * max(1, step_tokens))
+        mean = total / (len(mtp_hidden) * max(1, step_tokens))
         self._mtp_sum += float(mean.detach())
         factor: float = self._policy.config.mtp_loss_scaling_factor
         return mean * factor

@@ -69,8 +69,8 @@ class MegatronRank:
         use_device(settings.__dict__["device"], rank)
         torch.set_float32_matmul_precision(setup.float32_matmul_precision)
         self._rank, self._world_size, self._setup = rank, world_size, setup
-        further: int = settings.__dict__["mtp_num_layers"] or 0
-        self._whole = read_directory(setup.hf_checkpoint, bf16=setup.bf16, mtp_layers=further)
+        mtp_layers: int = settings.__dict__["mtp_num_layers"] or 0
+        self._whole = read_directory(setup.hf_checkpoint, bf16=setup.bf16, mtp_layers=mtp_layers)
         check_model(settings, self._whole)
         layout = replace(layout_of(settings), ranks=world_size)
         join_ranks(rank, world_size, setup, layout)
