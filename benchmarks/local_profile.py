@@ -23,7 +23,7 @@ from trl_bars.limits import matmul_flops, read_bytes
 from trl_bars.random_models import SHAPES, base_model
 
 from slime_core.roles import GenerateRequest, SamplingParams
-from slime_local.batch import DecodeResult, Ends
+from slime_local.batch import DecodeResult, StopConditions
 from slime_local.decode import Decoder
 from slime_local.device import use_device
 from slime_local.model import GroupTokens, LocalModel, load_model
@@ -50,7 +50,7 @@ def main() -> None:
         for prompt in range(8)
         for each in range(8)
     }
-    decoder, answers = Decoder(model, Ends()), dict[int, DecodeResult]()
+    decoder, answers = Decoder(model, StopConditions()), dict[int, DecodeResult]()
 
     def decode() -> None:
         decoder.admit(requests)

@@ -1,6 +1,6 @@
 """Batch: requests decoded together, one token each per step; more can be added between two steps.
 
-    batch = Batch(model, Ends(frozenset({2})))
+    batch = Batch(model, StopConditions(frozenset({2})))
     batch.add({0: request, 1: other})
     batch.draw()                                    # the first token of each; results of requests that ended
     batch.advance()                                 # one forward pass for the requests still running
@@ -22,7 +22,7 @@ from slime_local.sampling import Decode, Sampler, ShapedRow, Shaping, StopTexts
 
 
 @dataclass(frozen=True, slots=True)
-class Ends:
+class StopConditions:
     """Stop tokens of the model, in addition to each request's, and the decoding for stop texts."""
 
     eos_token_ids: frozenset[int] = frozenset()
@@ -47,10 +47,10 @@ class DecodeResult:
 
 
 class Batch:
-    """The state of R living requests, each under a number; request r draws from row `_row_of[r]`."""
+    """The state of R active requests, each under a number; request r draws from row `_row_of[r]`."""
 
-    def __init__(self, model: LocalModel, ends: Ends) -> None:
-        self._model, self._ends = model, ends
+    def __init__(self, model: LocalModel, conditions: StopConditions) -> None:
+        self._model, self._conditions = model, conditions
         self._texts: dict[int, tuple[tuple[int, ...], StopTexts]] = {}
         """Of requests with stop texts: tokens of an interrupted call, and the texts."""
         self._numbers = np.zeros(0, dtype=np.int64)
@@ -60,8 +60,8 @@ class Batch:
     @property
     def numbers(self) -> list[int]:
         """Numbers of the running requests."""
-        living: list[int] = self._numbers.tolist()
-        return living
+        active: list[int] = self._numbers.tolist()
+        return active
 
     @property
     def claims(self) -> tuple[int, int, int]:
@@ -86,7 +86,7 @@ class Batch:
         Raises:
             ValueError: a stop text without a tokenizer; nothing is added.
         """
-        texts = _stop_texts(requests, self._ends)
+        texts = _stop_texts(requests, self._conditions)
         if not len(self._numbers):
             self._clear()
         given = list(requests.values())
@@ -95,14 +95,14 @@ class Batch:
         row_of, firsts, prompt_of_row = [], list[GenerateRequest](), list[int]()
         for request in given:
             prompt = prompts.setdefault(tuple(request.prompt), len(prompts))
-            row_of.append(self._rows + rows.setdefault((prompt, *_row_key(request, self._ends)), len(rows)))
+            row_of.append(self._rows + rows.setdefault((prompt, *_row_key(request, self._conditions)), len(rows)))
             if len(rows) > len(firsts):
                 firsts.append(request)
                 prompt_of_row.append(prompt)
         self._state.add(list(prompts), prompt_of_row, len(self._numbers) + len(given))
         self._rows += len(firsts)
         self._sampler.add([each.sampling for each in firsts])
-        self._shaping.add([_shaped_row(each, self._ends) for each in firsts])
+        self._shaping.add([_shaped_row(each, self._conditions) for each in firsts])
         self._texts |= texts
         self._reserve([each.sampling.max_new_tokens for each in given])
         self._numbers = np.append(self._numbers, np.array(list(requests), dtype=np.int64))
@@ -113,18 +113,18 @@ class Batch:
         self._stop_set = np.append(self._stop_set, [self._stop_set_of(each) for each in given])
 
     def _reserve(self, budgets: Sequence[int]) -> None:
-        living = len(self._slot)
+        active = len(self._slot)
         self._budget = np.append(self._budget, budgets)
         for name in ("_tokens", "_log_probs"):
             old = getattr(self, name)
             new = np.zeros((len(self._budget), int(self._budget.max())), dtype=old.dtype)
             width = min(new.shape[1], old.shape[1])
-            new[:living, :width] = old[self._slot, :width]
+            new[:active, :width] = old[self._slot, :width]
             setattr(self, name, new)
         self._slot = np.arange(len(self._budget))
 
     def _stop_set_of(self, request: GenerateRequest) -> int:
-        stops = frozenset() if request.sampling.ignore_eos else self._ends.stop_token_ids(request)
+        stops = frozenset() if request.sampling.ignore_eos else self._conditions.stop_token_ids(request)
         if stops not in self._stop_sets:
             self._stop_sets[stops] = len(self._stops)
             row = np.zeros((1, self._model.vocab_size), dtype=np.bool_)
@@ -132,7 +132,7 @@ class Batch:
             self._stops = np.concatenate([self._stops, row])
         return self._stop_sets[stops]
 
-    def so_far(self, numbers: Collection[int]) -> dict[int, DecodeResult]:
+    def partial_results(self, numbers: Collection[int]) -> dict[int, DecodeResult]:
         """Results so far of some running requests."""
         places = np.flatnonzero(np.isin(self._numbers, list(numbers)))
         return {int(self._numbers[place]): self._result(place, FinishReason.ABORT) for place in places.tolist()}
@@ -201,19 +201,19 @@ class Batch:
         self._state.step(appended)
 
 
-def _row_key(request: GenerateRequest, ends: Ends) -> tuple[Hashable, ...]:
+def _row_key(request: GenerateRequest, conditions: StopConditions) -> tuple[Hashable, ...]:
     """All that a draw depends on except text and seed; equal for all requests of a row."""
     each = request.sampling
     key: tuple[Hashable, ...] = (each.temperature, each.top_p, each.top_k, each.min_p)
     if not each.shapes_logits:
         return key
     penalties = (each.repetition_penalty, each.presence_penalty, each.frequency_penalty)
-    kept_back = (each.min_new_tokens, ends.stop_token_ids(request) if each.min_new_tokens else None)
-    return (*key, *penalties, tuple(sorted(each.logit_bias.items())), *kept_back, request.num_generated)
+    min_tokens = (each.min_new_tokens, conditions.stop_token_ids(request) if each.min_new_tokens else None)
+    return (*key, *penalties, tuple(sorted(each.logit_bias.items())), *min_tokens, request.num_generated)
 
 
-def _shaped_row(request: GenerateRequest, ends: Ends) -> ShapedRow:
-    return ShapedRow(request.sampling, _made(request), ends.stop_token_ids(request))
+def _shaped_row(request: GenerateRequest, conditions: StopConditions) -> ShapedRow:
+    return ShapedRow(request.sampling, _made(request), conditions.stop_token_ids(request))
 
 
 def _made(request: GenerateRequest) -> tuple[int, ...]:
@@ -239,11 +239,13 @@ def _fork(
     return sources, next_tokens, place[new_of]
 
 
-def _stop_texts(requests: Mapping[int, GenerateRequest], ends: Ends) -> dict[int, tuple[tuple[int, ...], StopTexts]]:
+def _stop_texts(
+    requests: Mapping[int, GenerateRequest], conditions: StopConditions
+) -> dict[int, tuple[tuple[int, ...], StopTexts]]:
     found = {}
     for number, request in requests.items():
         if request.sampling.stop:
-            if ends.decode is None:
+            if conditions.decode is None:
                 raise ValueError("a request with `stop` needs a tokenizer, which decodes tokens to find stop texts")
-            found[number] = _made(request), StopTexts(request.sampling.stop, ends.decode)
+            found[number] = _made(request), StopTexts(request.sampling.stop, conditions.decode)
     return found

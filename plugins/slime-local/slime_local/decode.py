@@ -1,6 +1,6 @@
 """Decoder: requests come at any time, and each is answered when it ends.
 
-    decoder = Decoder(model, Ends(eos_token_ids))
+    decoder = Decoder(model, StopConditions(eos_token_ids))
     decoder.admit({0: GenerateRequest(prompt, SamplingParams(64), seed=7)})
     while decoder.busy:
         for number, result in decoder.step().items(): ...
@@ -13,7 +13,7 @@ import math
 from collections.abc import Collection, Mapping
 
 from slime_core.roles import FinishReason, GenerateRequest
-from slime_local.batch import Batch, DecodeResult, Ends
+from slime_local.batch import Batch, DecodeResult, StopConditions
 from slime_local.model.base import LocalModel
 
 REFILL = 0.75
@@ -23,13 +23,13 @@ REFILL = 0.75
 class Decoder:
     """Requests that one model decodes; its weights must not change while `busy`."""
 
-    def __init__(self, model: LocalModel, ends: Ends, room: int | None = None) -> None:
+    def __init__(self, model: LocalModel, conditions: StopConditions, room: int | None = None) -> None:
         """Decode at most `room` tokens at once, prompts and padding included, but always at least one request."""
-        self._model, self._ends = model, ends
+        self._model, self._conditions = model, conditions
         self._room = math.inf if room is None else room
         self._is_full = False
         self._waiting: dict[int, GenerateRequest] = {}
-        self._batch = Batch(model, ends)
+        self._batch = Batch(model, conditions)
 
     @property
     def busy(self) -> bool:
@@ -37,7 +37,7 @@ class Decoder:
         return bool(self._waiting or self._batch.numbers)
 
     @property
-    def living(self) -> list[int]:
+    def active(self) -> list[int]:
         """Numbers of the requests that are being decoded; others may wait for room."""
         return self._batch.numbers
 
@@ -54,7 +54,7 @@ class Decoder:
 
     def clear(self) -> None:
         """Free all caches; no request may be decoding."""
-        self._batch = Batch(self._model, self._ends)
+        self._batch = Batch(self._model, self._conditions)
 
     def step(self) -> dict[int, DecodeResult]:
         """Draw one token for every request; returns the results of requests that ended with it.
@@ -88,10 +88,10 @@ class Decoder:
             del self._waiting[number]
         return fresh
 
-    def so_far(self, numbers: Collection[int]) -> dict[int, DecodeResult]:
+    def partial_results(self, numbers: Collection[int]) -> dict[int, DecodeResult]:
         """Results so far of some requests, as if they were aborted now."""
         waiting = self._waiting.keys() & set(numbers)
-        return self._batch.so_far(numbers) | dict.fromkeys(waiting, DecodeResult([], [], FinishReason.ABORT))
+        return self._batch.partial_results(numbers) | dict.fromkeys(waiting, DecodeResult([], [], FinishReason.ABORT))
 
     def drop(self, numbers: Collection[int]) -> None:
         """Cancel requests; ignores the ones that have ended."""
@@ -101,7 +101,7 @@ class Decoder:
     def abort(self) -> dict[int, DecodeResult]:
         """End every request with its tokens so far."""
         numbers = [*self._waiting, *self._batch.numbers]
-        ended = self.so_far(numbers)
+        ended = self.partial_results(numbers)
         self.drop(numbers)
         return ended
 

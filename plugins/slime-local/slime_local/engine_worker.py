@@ -2,7 +2,7 @@
 
 answers = worker.decode(Turn({0: request, 1: other}))                    # .ended: results of finished requests
 answers = worker.decode(Turn({}, dropped=frozenset({1})))                # continue without request 1
-answers = worker.decode(Turn({}, watched=frozenset({0})))                # .so_far: new tokens of request 0
+answers = worker.decode(Turn({}, watched=frozenset({0})))                # .partial: new tokens of request 0
 """
 
 import time
@@ -25,11 +25,11 @@ from slime_core.roles import (
     MemoryTags,
     WeightChannel,
 )
-from slime_local.batch import DecodeResult, Ends
+from slime_local.batch import DecodeResult, StopConditions
 from slime_local.decode import Decoder
 from slime_local.device import use_device
 from slime_local.model import GroupTokens, load_model
-from slime_local.request_queue import Answers, Ended, Flags, Turn
+from slime_local.request_queue import Ended, Flags, Turn, TurnResult
 from slime_local.weight_reader import WeightReader
 
 CACHE_BYTES = 2 << 30
@@ -66,7 +66,7 @@ class EngineWorker:
         self._version = -1
         self._weight_reader = WeightReader(self._model, self._device, number, rank)
         room = CACHE_BYTES // self._model.token_bytes if max_total_tokens is None else max_total_tokens
-        self._decoder = Decoder(self._model, Ends(eos_token_ids, self._decode_text), room)
+        self._decoder = Decoder(self._model, StopConditions(eos_token_ids, self._decode_text), room)
         self._scores: dict[int, EngineExtras] = {}
         """Prompt log-probs of running requests, by number."""
 
@@ -92,7 +92,7 @@ class EngineWorker:
         if MemoryTag.KV_CACHE in tags:
             self._decoder.clear()
 
-    def decode(self, turn: Turn) -> Answers:
+    def decode(self, turn: Turn) -> TurnResult:
         """Decode until a request ends, a new one waits, or a watched one has run for a turn.
 
         Results are independent of the other requests and of streaming.
@@ -104,11 +104,11 @@ class EngineWorker:
         answers, fresh = self._examined(turn.admitted)
         if self._flags.aborting:
             ended = dict.fromkeys(fresh, DecodeResult([], [], FinishReason.ABORT)) | self._decoder.abort()
-            return Answers(answers | self._outputs(ended))
+            return TurnResult(answers | self._outputs(ended))
         try:
             self._decoder.admit(fresh)
             ended = self._go_on(ended_already=bool(answers), watched=bool(turn.watched))
-            return Answers(answers | self._outputs(ended), self._so_far(turn.watched))
+            return TurnResult(answers | self._outputs(ended), self._partial_outputs(turn.watched))
         except BaseException:
             self._decoder.abort()  # the driver drops all of them
             self._scores.clear()
@@ -125,8 +125,8 @@ class EngineWorker:
                 break
         return ended
 
-    def _so_far(self, watched: Collection[int]) -> dict[int, GenerateChunk]:
-        results = self._decoder.so_far(watched) if watched else {}
+    def _partial_outputs(self, watched: Collection[int]) -> dict[int, GenerateChunk]:
+        results = self._decoder.partial_results(watched) if watched else {}
         return {number: GenerateChunk(each.tokens, each.log_probs, self._version) for number, each in results.items()}
 
     def _outputs(self, results: Mapping[int, DecodeResult]) -> Ended:

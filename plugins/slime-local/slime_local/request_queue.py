@@ -33,12 +33,12 @@ class Turn:
 
 
 @dataclass(frozen=True, slots=True)
-class Answers:
+class TurnResult:
     """Results of a turn."""
 
     ended: Ended
     """Results and errors of the requests that ended."""
-    so_far: Mapping[int, GenerateChunk] = field(default_factory=dict)
+    partial: Mapping[int, GenerateChunk] = field(default_factory=dict)
     """All tokens so far of the watched requests still running, by number."""
 
 
@@ -48,18 +48,18 @@ class Watch:
     def __init__(self, answer: asyncio.Future[GenerateOutput]) -> None:
         """Start without tokens."""
         self._answer = answer
-        self._so_far: GenerateChunk | None = None
+        self._partial: GenerateChunk | None = None
         self._taken = 0
-        self._news = asyncio.Event()
+        self._changed = asyncio.Event()
         answer.add_done_callback(self._over)
 
-    def show(self, so_far: GenerateChunk) -> None:
+    def show(self, partial: GenerateChunk) -> None:
         """Replace the response so far."""
-        self._so_far = so_far
-        self._news.set()
+        self._partial = partial
+        self._changed.set()
 
     def _over(self, answer: asyncio.Future[GenerateOutput]) -> None:
-        self._news.set()
+        self._changed.set()
         if not answer.cancelled():
             answer.exception()  # mark as retrieved: asyncio logs unretrieved errors, as after an early end
 
@@ -70,10 +70,10 @@ class Watch:
             SlimeError: the request's.
         """
         while not self._answer.done():
-            if self._so_far is not None and len(self._so_far.tokens) > self._taken:
-                return self._rest(self._so_far)
-            await self._news.wait()
-            self._news.clear()
+            if self._partial is not None and len(self._partial.tokens) > self._taken:
+                return self._rest(self._partial)
+            await self._changed.wait()
+            self._changed.clear()
         output = self._answer.result()
         return self._rest(output.as_chunk)
 
@@ -145,14 +145,14 @@ class RequestQueue:
         """Task that runs turns; ends when no request is left or new ones are held."""
         self._group, self._rank, self._flags = group, rank, flags
         self._waiting: list[QueuedRequest] = []
-        self._under_way: dict[int, QueuedRequest] = {}
+        self._in_worker: dict[int, QueuedRequest] = {}
         self._numbers = itertools.count()
         self._open = True
 
     @property
     def running(self) -> int:
         """Number of requests in the worker."""
-        return len(self._under_way)
+        return len(self._in_worker)
 
     def add(self, queued: Sequence[QueuedRequest]) -> None:
         """Queue requests for the next turn; starts one if none is running."""
@@ -174,13 +174,13 @@ class RequestQueue:
 
     async def _serve(self) -> None:
         try:
-            while (self._open and self._waiting) or self._under_way:
+            while (self._open and self._waiting) or self._in_worker:
                 await self._turn()
         except BaseException as error:
-            for queued in (*self._under_way.values(), *self._waiting):
+            for queued in (*self._in_worker.values(), *self._waiting):
                 if not queued.answer.done():
                     queued.answer.set_exception(error)
-            self._under_way, self._waiting, self.work = {}, [], 0
+            self._in_worker, self._waiting, self.work = {}, [], 0
             if not isinstance(error, Exception):
                 raise
         finally:
@@ -188,17 +188,17 @@ class RequestQueue:
         self.wake()
 
     async def _turn(self) -> None:
-        dropped = frozenset(number for number, queued in self._under_way.items() if queued.answer.done())
+        dropped = frozenset(number for number, queued in self._in_worker.items() if queued.answer.done())
         for number in dropped:
             self._end(number)
         admitted = self._admitted()
-        watched = frozenset(number for number, queued in self._under_way.items() if queued.watch is not None)
+        watched = frozenset(number for number, queued in self._in_worker.items() if queued.watch is not None)
         turn = Turn(admitted, dropped, watched)
         self._flags.set_news(self._rank, False)
-        answers = cast(Answers, await self._group.call_one(self._rank, "decode", turn))
-        for number, so_far in answers.so_far.items():
-            if (watch := self._under_way[number].watch) is not None:
-                watch.show(so_far)
+        answers = cast(TurnResult, await self._group.call_one(self._rank, "decode", turn))
+        for number, partial in answers.partial.items():
+            if (watch := self._in_worker[number].watch) is not None:
+                watch.show(partial)
         for number, answer in answers.ended.items():
             queued = self._end(number)
             if queued.answer.done():
@@ -214,10 +214,10 @@ class RequestQueue:
         self.work -= sum(queued.work for queued in self._waiting if queued.answer.done())
         admitted = {next(self._numbers): queued for queued in self._waiting if not queued.answer.done()}
         self._waiting = []
-        self._under_way |= admitted
+        self._in_worker |= admitted
         return {number: queued.request for number, queued in admitted.items()}
 
     def _end(self, number: int) -> QueuedRequest:
-        queued = self._under_way.pop(number)
+        queued = self._in_worker.pop(number)
         self.work -= queued.work
         return queued

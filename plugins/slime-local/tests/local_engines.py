@@ -9,7 +9,7 @@ import torch
 
 from slime_core.processes.launcher import LocalLauncher
 from slime_core.roles import EngineSetup, GenerateRequest, LauncherSetup, SamplingParams, WeightChannel
-from slime_local.batch import DecodeResult, Ends
+from slime_local.batch import DecodeResult, StopConditions
 from slime_local.decode import Decoder
 from slime_local.engine import LocalEngine
 from slime_local.engine_worker import EngineWorker
@@ -71,7 +71,7 @@ def worker_of(
     )
 
 
-def decode(model: LocalModel, requests: Sequence[GenerateRequest], ends: Ends) -> list[DecodeResult]:
+def decode(model: LocalModel, requests: Sequence[GenerateRequest], ends: StopConditions) -> list[DecodeResult]:
     """Sample every request to its end."""
     decoder, results = Decoder(model, ends), dict[int, DecodeResult]()
     decoder.admit(dict(enumerate(requests)))

@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from local_engines import decode
 
 from slime_core.roles import FinishReason, GenerateRequest, SamplingParams
-from slime_local.batch import DecodeResult, Ends
+from slime_local.batch import DecodeResult, StopConditions
 from slime_local.decode import Decoder
 from slime_local.model import GroupTokens, LocalModel, load_model
 from slime_local.sampling import uniform
 from tests.tables import table
 
 BASE = GenerateRequest([5, 9, 11], SamplingParams(12, stop_token_ids=frozenset({3, 4})), seed=0)
-ENDS = Ends(frozenset({2}))
+ENDS = StopConditions(frozenset({2}))
 
 
 def but(request: GenerateRequest, **changes: object) -> GenerateRequest:
@@ -100,7 +100,7 @@ def test_decoding_is_bitwise_independent_of_admission_time(
     while decoder.busy or time <= max(begins.values()):
         decoder.admit({index: requests[index] for index in chosen if begins[index] == time})
         gone = {index for index, end in dropped.items() if end == time}
-        for index, cut in decoder.so_far(gone).items():
+        for index, cut in decoder.partial_results(gone).items():
             drawn = time - begins[index]
             assert cut.tokens == whole[index].tokens[:drawn]
             assert cut.finish is FinishReason.ABORT
@@ -149,11 +149,11 @@ def test_queued_requests_decode_the_same(qwen3: LocalModel, data: st.DataObject)
     begun = list[int]()
     while decoder.busy:
         found |= decoder.step()
-        living = decoder.living
-        begun += [index for index in [*found, *living] if index not in begun]
-        longest = max((len(requests[i].prompt) for i in living), default=0)
-        budget = max((requests[i].sampling.max_new_tokens for i in living), default=0)
-        assert len(living) <= 1 or len(living) * (longest + budget) <= room
+        active = decoder.active
+        begun += [index for index in [*found, *active] if index not in begun]
+        longest = max((len(requests[i].prompt) for i in active), default=0)
+        budget = max((requests[i].sampling.max_new_tokens for i in active), default=0)
+        assert len(active) <= 1 or len(active) * (longest + budget) <= room
     assert found == dict(zip(chosen, decode(qwen3, [requests[i] for i in chosen], ENDS), strict=True))
     assert sorted(begun, key=chosen.index) == chosen
 
@@ -165,7 +165,7 @@ def test_full_decoder_admits_again_when_a_quarter_is_free(qwen3: LocalModel) -> 
     taken = []
     while decoder.busy:
         decoder.step()
-        taken.append(len(decoder.living))
+        taken.append(len(decoder.active))
     # 8 of 3 + 17 tokens fit; 6 is three quarters of that: the second to end makes room for two.
     assert taken[:9] == [8, 8, 8, 7, 7, 7, 7, 6, 8]
 

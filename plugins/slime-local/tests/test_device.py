@@ -25,7 +25,7 @@ from slime_core.roles import (
     StepResult,
     TrainBatch,
 )
-from slime_local.batch import DecodeResult, Ends
+from slime_local.batch import DecodeResult, StopConditions
 from slime_local.decode import Decoder
 from slime_local.device import use_device
 from slime_local.model import GroupTokens, load_model
@@ -160,7 +160,7 @@ def test_cuda_graph_decode_matches_the_model(tiny_hf: Callable[..., Path], bf16:
     try:
         model = load_model(directory, bf16=bf16)
         requests = [GenerateRequest(PROMPTS[n % 2], SamplingParams(20 + 9 * n), seed=n) for n in range(14)]
-        decoder = Decoder(model, Ends())
+        decoder = Decoder(model, StopConditions())
         for weights in (model.flat.clone(), model.flat * 1.1):
             model.bind(model.flat.copy_(weights))
             decoder.admit(dict(enumerate(requests)))

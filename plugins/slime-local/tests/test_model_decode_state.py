@@ -100,7 +100,7 @@ def test_cleared_decode_equals_a_fresh_one(tiny_hf: Callable[..., Path], family:
 
 def test_equal_texts_are_decoded_once(tiny_hf: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
     from slime_core.roles import GenerateRequest, SamplingParams
-    from slime_local.batch import Ends
+    from slime_local.batch import StopConditions
     from slime_local.model.fast_decode import FastDecode
 
     model = load_model(tiny_hf("qwen3", tie_word_embeddings=True))
@@ -112,8 +112,8 @@ def test_equal_texts_are_decoded_once(tiny_hf: Callable[..., Path], monkeypatch:
 
     monkeypatch.setattr(FastDecode, "step", counted)
     requests = [GenerateRequest([5, 6], SamplingParams(9), seed) for seed in (0, 0, 0, 1)]
-    results = decode(model, requests, Ends())
-    assert results[0] == results[1] == results[2] == decode(model, requests[:1], Ends())[0]
+    results = decode(model, requests, StopConditions())
+    assert results[0] == results[1] == results[2] == decode(model, requests[:1], StopConditions())[0]
     first = results[0].tokens, results[3].tokens
     apart = next(i for i in range(9) if first[0][i] != first[1][i])
     assert rows[:8] == [1 if i < apart else 2 for i in range(8)]

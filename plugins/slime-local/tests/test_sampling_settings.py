@@ -13,7 +13,7 @@ from local_engines import decode
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from slime_core.roles import FinishReason, GenerateRequest, SamplingParams
-from slime_local.batch import DecodeResult, Ends
+from slime_local.batch import DecodeResult, StopConditions
 from slime_local.model import LocalModel, load_model
 from slime_local.sampling import StopTexts, uniform
 from tests.tables import table
@@ -28,7 +28,7 @@ def text_of(tokens: Sequence[int]) -> str:
     return "".join(("abc"[token % 3] * (1 + token % 2) + "de"[token % 2])[: 1 + token % 3] for token in tokens)
 
 
-ENDS = Ends(frozenset({EOS}), text_of)
+ENDS = StopConditions(frozenset({EOS}), text_of)
 
 
 class TooClose(Exception):
@@ -187,7 +187,7 @@ def test_stop_text_is_found_across_byte_tokens() -> None:
 
 def test_stop_texts_need_a_tokenizer(models: tuple[LocalModel, Reference]) -> None:
     with pytest.raises(ValueError, match="needs a tokenizer"):
-        decode(models[0], [GenerateRequest([5], SamplingParams(4, stop=("x",)), 0)], Ends())
+        decode(models[0], [GenerateRequest([5], SamplingParams(4, stop=("x",)), 0)], StopConditions())
 
 
 @table(
