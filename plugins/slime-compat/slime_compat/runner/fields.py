@@ -19,10 +19,7 @@ from slime_core.sample import Json
 Positive = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(gt=0.0, le=1.0)]
 RAY_ADDRESS = re.compile(r"auto|[^\s/]+:\d+")
-FORBIDDEN_FLAGS = {
-    "--save": "run_dir and exp_id set the run folder",
-    "--num-rollout": "train(num_rollout=…) sets the number",
-}
+FORBIDDEN_FLAGS = {"--save": "run_dir and exp_id set the run folder", "--num-rollout": "train(num_rollout=…) sets it"}
 """Flags that are not allowed in extra_flags, with the setting to use instead."""
 
 
@@ -61,7 +58,7 @@ class RunnerFields(Settings):
     acr_endpoint_url: str | None = Field(None, description="URL of the runtime's API; default: AWS.")
     s3_endpoint_url: str | None = Field(None, description="URL of S3; default: AWS.")
     reward_postprocessing: Literal["grpo", "identity"] = Field(
-        "grpo", description="How rewards become advantages: normalized by group (grpo) or unchanged (identity)."
+        "grpo", description="Normalize rewards by group, or not."
     )
     sglang_tool_call_parser: str = Field("qwen", description="Parser of tool calls; qwen: chosen by the chat template.")
     sglang_reasoning_parser: str | None = Field(None, description="Ignored: the tool-call parser also reads reasoning.")
@@ -122,9 +119,7 @@ class RunnerFields(Settings):
     @classmethod
     def _check_address(cls, address: str | None) -> str | None:
         if address is not None and not RAY_ADDRESS.fullmatch(address):
-            raise ValueError(
-                "expected HOST:PORT of a head, such as head:6379, or auto; to submit a job, use `ray job submit`"
-            )
+            raise ValueError("expected HOST:PORT of a head, such as head:6379, or auto; run jobs by `ray job submit`")
         return address
 
     @field_validator("extra_flags")

@@ -223,7 +223,5 @@ async def generate(args: object, sample: Sample, sampling_params: Mapping[str, J
 def _call() -> Call:
     call = current_call()
     if call is None:
-        raise RuntimeError(
-            "no sample is being generated; use GenerateState and generate only in a custom generate function"
-        )
+        raise RuntimeError("no sample is being generated; use GenerateState and generate in a generate function")
     return call
