@@ -122,7 +122,7 @@ def error_text(error: BaseException) -> str:
 
 
 def traceback_text(error: BaseException | None) -> str:
-    """Line break and traceback, from its first frame outside core and kit; empty if there is none.
+    """Line break and traceback, from its first frame outside slime_core and slime_testing; empty if there is none.
 
     The error's own text is left out.
     """

@@ -40,7 +40,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Observed in the driver; at most one call of a hook per tick of the scheduler."""
+    """Observed in the driver; at most one call of a hook per pass of the scheduler's loop."""
 
     added: ClassVar[str] = "0.1"
     """The release that added the hook."""

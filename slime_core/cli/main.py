@@ -51,8 +51,7 @@ class LazyGroup(click.Group):
 
     Args:
         known: its commands, in the order in which they are listed.
-        prefix: with which entry points of other packages name further commands of the group: `plugins.` of `slime
-            plugins`. None: there are no further ones.
+        prefix: prefix of entry points that add commands: `plugins.` of `slime plugins`. None: no package can add one.
     """
 
     def __init__(self, *args: object, known: Commands, prefix: str | None = None, **kwargs: object) -> None:
@@ -228,7 +227,7 @@ def _end(code: int) -> None:
     time.sleep(EXIT_S)
     left = [each.name for each in threading.enumerate() if not each.daemon and each is not threading.main_thread()]
     names = f": {', '.join(left)} still running" if left else ""
-    click.echo(f"{_WARNING}: done, and not ended in {EXIT_S:g} s{names}", err=True)
+    click.echo(f"{_WARNING}: finished, but did not exit within {EXIT_S:g} s{names}", err=True)
     os._exit(code)
 
 

@@ -225,7 +225,7 @@ class RunInput:
 
 
 def run_input(ctx: click.Context, path: Path | None) -> RunInput:
-    """What the command line gives with this run file: read once, unless it was not recognised among the arguments."""
+    """What the command line gives with this run file; reuses the early read if the path matches."""
     early: RunInput = ctx.obj
     if path == early.path:
         return early

@@ -35,7 +35,7 @@ CommandT = TypeVar("CommandT", bound=Callable[..., object])
 
 
 def restart_options(command: CommandT) -> CommandT:
-    """Add the flags of who starts or continues a run that say nothing of what is trained."""
+    """Add --max-restarts and --no-progress."""
     restarts = click.option(
         "--max-restarts",
         metavar="N",
@@ -106,7 +106,7 @@ def _run(plan: Plan, no_progress: bool) -> Outcome:
 def resume(ctx: click.Context, run_dir: Path, no_progress: bool, max_restarts: int) -> int:
     """Continue the run in RUN_DIR, as its run.toml and flags say; flags win.
 
-    A setting that is not the run's, and would change what it computes, needs --accept-changed-settings.
+    A changed setting that affects results needs --accept-changed-settings.
 
     slime resume runs/first --num-rollout 300
     """

@@ -204,9 +204,9 @@ class _Canonicalizer:
         leaves = [*_leaves(meant)]
         for path, each in leaves:
             put(values, f"{name.name} = {value!r}", path, each)
-        shown = " and ".join(f"{'.'.join(path)} = {each!r}" for path, each in leaves) or "so anyway"
+        shown = " and ".join(f"{'.'.join(path)} = {each!r}" for path, each in leaves)
         whose = f"{name.framework}'s" if name.framework else "from elsewhere"
-        self.notes.append(f"{name.name} is {whose}: {shown}")
+        self.notes.append(f"{name.name} is {whose}: {shown or 'that is already the default here'}")
 
     def with_sections(self, source: Mapping[str, Json]) -> dict[str, Json]:
         values = dict(source)

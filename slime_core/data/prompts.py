@@ -152,8 +152,8 @@ class PromptTable:
         groups = list[Group]()
         for number in range(len(self)):
             name, row, prompts = self.read(number, n_samples_per_prompt)
-            place = GroupId(name, 0, row, row)
-            groups.append(Group(place, _samples(place, prompts, row * n_samples_per_prompt, self._files[name])))
+            group_id = GroupId(name, 0, row, row)
+            groups.append(Group(group_id, _samples(group_id, prompts, row * n_samples_per_prompt, self._files[name])))
         return groups
 
     def identity(self) -> dict[str, Json]:

@@ -141,7 +141,7 @@ class Finder:
         return all(self._find(text, begin) for each in visible(message) if (text := each.strip()))
 
     def check_tools(self, tools: Json) -> None:
-        """Check that the name of each tool is in the text; errors as in `take`."""
+        """Check that the name of each tool is in the text; errors as in `find_next`."""
         for function in calls_of({"tool_calls": tools}):
             if isinstance(name := function.get("name"), str) and not self._find(name, 0):
                 _left_out(name, "the row's tools")

@@ -119,7 +119,7 @@ class HfTokenizer:
     def _bos(self) -> str:
         """The special tokens that the tokenizer puts before every text, usually one BOS; else an empty text.
 
-        A text with this prefix, encoded without special tokens, has the ids of the bare text encoded with them.
+        Without special tokens, `encode(prefix + text)` equals the tokenizer's ids of the text with special tokens.
         """
         plain, whole = (list(self._backend.encode("a", add_special_tokens=each).ids) for each in (False, True))
         places = [at for at in range(len(whole)) if whole[at : at + len(plain)] == plain]

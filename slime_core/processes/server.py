@@ -208,7 +208,7 @@ LONGEST_TITLE = 15
 CHECK_S = 0.25
 """Seconds between two measurements of limited processes."""
 LEFTOVERS_S = 5.0
-"""Seconds before the end of a process is reported although a killed descendant still runs."""
+"""Longest wait for killed descendants before reporting the exit, in seconds."""
 
 
 def main(control_fd: int, preload: Sequence[str]) -> NoReturn:

@@ -1,4 +1,4 @@
-"""Roles: what a plugin can be. One Protocol and one frozen Spec a file.
+"""Roles: what a plugin can be. Each role has a Protocol and a frozen Spec.
 
 I/O roles (`async def`, driver): generator, reward, group reward, data source, engine, transport, launcher, tracker.
 Decision roles (plain functions, driver): group, sample and buffer filter, buffer, reward shaper, batch transform.

@@ -78,7 +78,7 @@ class GenerateContext:
 
 @runtime_checkable
 class Generator(Protocol):
-    """Runs one rollout. An exception fails this sample only.
+    """Runs one generator call. An exception fails this sample only.
 
     A `slime_core.errors.ConfigError` ends the run, because these settings cannot generate any sample.
     """

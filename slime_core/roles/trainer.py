@@ -120,7 +120,7 @@ class Critic:
     optim: Optim
     """Optimizer keys of the critic."""
     value_clip: float
-    """Clip range: the loss gives no gain for moving a value further from its value before the rollout's training."""
+    """PPO value clip: changes beyond this range do not lower the loss."""
     num_critic_only_steps: int
     """Number of first rollouts that train only the critic."""
 

@@ -130,4 +130,4 @@ main.main(["--version"])
 def test_a_thread_that_a_plugin_left_running_does_not_keep_the_process() -> None:
     done = subprocess.run([sys.executable, "-c", THREAD], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0
-    assert "done, and not ended in 0.5 s: of a plugin still running" in done.stderr
+    assert "finished, but did not exit within 0.5 s: of a plugin still running" in done.stderr
