@@ -55,7 +55,7 @@ LARGEST = 2**53
 """Largest count or time in a run's files. Floats represent every integer up to it."""
 
 
-def count_of(value: object) -> int:
+def parse_count(value: object) -> int:
     """Validate a count read from a file.
 
     Raises:
@@ -66,7 +66,7 @@ def count_of(value: object) -> int:
     return value
 
 
-def number_of(value: object) -> float:
+def parse_number(value: object) -> float:
     """Validate a time or a measure read from a file.
 
     Raises:

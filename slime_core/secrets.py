@@ -38,11 +38,11 @@ class Redactor:
         self._forms: dict[str, str] = {}
         self._pattern: re.Pattern[str] | None = None
 
-    def add(self, value: str, words: str) -> None:
-        """Redact a value from now on, also in its quoted, URL and base64 forms, with `words` in its place."""
-        if not value or self._known.get(value) == words:
+    def add(self, value: str, placeholder: str) -> None:
+        """Redact a value from now on, also in its quoted, URL and base64 forms, with `placeholder` in its place."""
+        if not value or self._known.get(value) == placeholder:
             return
-        self._known[value] = words
+        self._known[value] = placeholder
         forms: dict[str, str] = {}
         for secret, instead in self._known.items():
             if len(secret) >= SHORTEST:

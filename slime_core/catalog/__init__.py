@@ -28,16 +28,16 @@ if TYPE_CHECKING:
     from slime_core.catalog.loading import RegisteredChoice as RegisteredChoice
     from slime_core.catalog.loading import source_location as source_location
     from slime_core.catalog.packages import PARTS as PARTS
+    from slime_core.catalog.packages import find_part as find_part
     from slime_core.catalog.packages import first_party as first_party
     from slime_core.catalog.packages import help_line as help_line
     from slime_core.catalog.packages import install_advice as install_advice
     from slime_core.catalog.packages import is_first_party as is_first_party
+    from slime_core.catalog.packages import load_part as load_part
     from slime_core.catalog.packages import owner_package as owner_package
     from slime_core.catalog.packages import package_of_command as package_of_command
     from slime_core.catalog.packages import package_of_foreign_names as package_of_foreign_names
     from slime_core.catalog.packages import package_of_key as package_of_key
-    from slime_core.catalog.packages import part as part
-    from slime_core.catalog.packages import part_of as part_of
     from slime_core.catalog.packages import pip_command as pip_command
     from slime_core.catalog.packages import version_advice as version_advice
     from slime_core.catalog.project_code import is_project_code as is_project_code

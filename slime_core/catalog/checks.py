@@ -42,7 +42,7 @@ def plugin_errors(role: str, plugin: str) -> Iterator[None]:
     """Convert errors of the plugin code in this block to PluginErrors that name the plugin.
 
     Raises:
-        PluginError: the code raised anything but a SlimeError, also SystemExit, which would end the run as a success.
+        PluginError: the code raised any other exception, including SystemExit, which would end the run as a success.
     """
     try:
         yield
@@ -278,12 +278,12 @@ def check_output(returned: object, *, plugin: str, request: GenerateRequest) -> 
     return returned
 
 
-def check_chunk(returned: object, *, plugin: str, request: GenerateRequest, before: int) -> GenerateChunk:
-    """Check a streamed chunk for a request, after chunks with `before` tokens in total."""
+def check_chunk(returned: object, *, plugin: str, request: GenerateRequest, tokens_before: int) -> GenerateChunk:
+    """Check a streamed chunk for a request, after chunks with `tokens_before` tokens in total."""
     where = f"engine of plugin {plugin} (stream)"
     if not isinstance(returned, GenerateChunk):
         refuse(where, "a GenerateChunk", returned)
-    _check_tokens(where, returned, request.sampling.max_new_tokens, before)
+    _check_tokens(where, returned, request.sampling.max_new_tokens, tokens_before)
     if returned.finish is None and not len(returned.tokens):
         raise ContractError(f"{where}: a part before the last has no tokens; give one when there are some")
     if returned.finish is not None and not isinstance(returned.finish, FinishReason):
@@ -291,13 +291,13 @@ def check_chunk(returned: object, *, plugin: str, request: GenerateRequest, befo
     return returned
 
 
-def _check_tokens(where: str, returned: GenerateOutput | GenerateChunk, budget: int, before: int = 0) -> None:
+def _check_tokens(where: str, returned: GenerateOutput | GenerateChunk, budget: int, tokens_before: int = 0) -> None:
     tokens = len(check_list(f"{where}, tokens", "token ids", returned.tokens))
     log_probs = check_list(f"{where}, log_probs", "log-probs", returned.log_probs)
     if len(log_probs) != tokens:
         raise ContractError(f"{where}: {len(log_probs)} log_probs for {tokens} tokens")
-    if before + tokens > budget:
-        raise ContractError(f"{where}: {before + tokens} tokens; max_new_tokens is {budget}")
+    if tokens_before + tokens > budget:
+        raise ContractError(f"{where}: {tokens_before + tokens} tokens; max_new_tokens is {budget}")
     if not _is_finite(log_probs):
         raise ContractError(f"{where}: log_probs holds NaN, infinity or something that is not a number")
     version: object = returned.weight_version

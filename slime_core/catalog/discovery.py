@@ -273,7 +273,7 @@ def select_plugins(wanted: PluginSet) -> tuple[PluginStatus, ...]:
     installed = installed_candidates()
     without, require = (_resolve(name, getattr(wanted, name), installed) for name in ("without", "require"))
     allowed = allowed_by_environment() if wanted.only is None else wanted.only
-    only = None if allowed is None else _with_required(_resolve("only", allowed, installed), installed)
+    only = None if allowed is None else _add_requirements(_resolve("only", allowed, installed), installed)
     _refuse_contradictions(without, require, only, allowed or ())
     core, defaults = ([each for each in installed if each.dist in dists] for dists in ((CORE,), DEFAULTS))
     ordered = dict.fromkeys([*core, *require, *(installed if only is None else [*only, *defaults])])
@@ -313,7 +313,7 @@ def _refuse_contradictions(
             )
 
 
-def _with_required(named: Sequence[PluginStatus], installed: Sequence[PluginStatus]) -> list[PluginStatus]:
+def _add_requirements(named: Sequence[PluginStatus], installed: Sequence[PluginStatus]) -> list[PluginStatus]:
     found = list(named)
     for plugin in found:  # which grows
         try:

@@ -147,7 +147,7 @@ def _signature_faults(name: str, function: Callable[..., object]) -> Iterator[st
             yield f"{name}: {parameter.name!r} has a default, so it would never be passed; remove the default"
 
 
-def naming_plugin(spec: Spec[object], plugin: str) -> Spec[object]:
+def with_plugin_errors(spec: Spec[object], plugin: str) -> Spec[object]:
     """A copy of the spec whose functions for settings and keys raise errors that name the plugin."""
     where = f"plugin {plugin}: {spec.role} {spec.name!r}"
     if not isinstance(spec.settings, type):
@@ -239,7 +239,7 @@ class Loader:
                     if (role, spec.name) in seen or qualified in self.choices[role]:
                         raise _Fault(f"{provider} offers {spec.name!r} twice; rename one")
                     seen.add((role, spec.name))
-                    named = naming_plugin(spec, candidate.title)
+                    named = with_plugin_errors(spec, candidate.title)
                     yield RegisteredChoice(named, qualified, candidate.plugin, candidate.dist, candidate.version)
 
     def names(self) -> Iterator[ForeignName]:

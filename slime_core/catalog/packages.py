@@ -5,7 +5,7 @@
 Example:
 
     install_advice("slime-local")       # "Install slime-local from a checkout of slime-core: pip install -e . ..."
-    finetune = part("finetune", "slime-train", "finetuning")        # ConfigError: it names the package to install
+    finetune = load_part("finetune", "slime-train", "finetuning")        # ConfigError: it names the package to install
 """
 
 import functools
@@ -93,7 +93,7 @@ def install_advice(dist: str) -> str:
     return f"If that is its name, install it: {pip_command(dist)}"
 
 
-def part_of(name: str, dist: str, wanted_by: str) -> EntryPoint:
+def find_part(name: str, dist: str, wanted_by: str) -> EntryPoint:
     """The entry point, not loaded, of a part that a run requires.
 
     Args:
@@ -109,9 +109,9 @@ def part_of(name: str, dist: str, wanted_by: str) -> EntryPoint:
     return entry
 
 
-def part(name: str, dist: str, wanted_by: str) -> object:
-    """Load a part that a run requires; arguments and errors as in `part_of`."""
-    found: object = part_of(name, dist, wanted_by).load()
+def load_part(name: str, dist: str, wanted_by: str) -> object:
+    """Load a part that a run requires; arguments and errors as in `find_part`."""
+    found: object = find_part(name, dist, wanted_by).load()
     return found
 
 

@@ -18,7 +18,7 @@ from types import ModuleType
 from typing import get_args, get_origin, get_type_hints
 
 from slime_core.catalog.discovery import import_project_module
-from slime_core.catalog.loading import RegisteredChoice, naming_plugin
+from slime_core.catalog.loading import RegisteredChoice, with_plugin_errors
 from slime_core.errors import PluginError, UnknownName, did_you_mean
 from slime_core.roles import SPECS, Settings, Setup, Spec
 from slime_core.roles.rewards import CALLED_AS, signature_error
@@ -172,7 +172,7 @@ def find_in_project(role: str, name: str, root: Path | None) -> RegisteredChoice
         raise PluginError(f"{role} {name!r}: {error}") from error
     if not isinstance(spec, SPECS[role]):
         raise PluginError(f"{role} {name!r} is a {type(spec).__name__}; expected a {SPECS[role].__name__}")
-    return RegisteredChoice(naming_plugin(spec, place), qualified=name, plugin=place, dist="", version="")
+    return RegisteredChoice(with_plugin_errors(spec, place), qualified=name, plugin=place, dist="", version="")
 
 
 def _lookup(role: str, name: str, module: ModuleType, place: str, attribute: str) -> object:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, cast
 import click
 from pydantic_core import to_jsonable_python
 
-from slime_core.catalog import PluginState, part
+from slime_core.catalog import PluginState, load_part
 from slime_core.cli.plugins import plugin_options
 from slime_core.cli.run_options import RunCommand, plan_run, run_input
 from slime_core.config import Plan, canonical, show_settings, worker_groups, write_toml
@@ -61,7 +61,7 @@ def _read_data(resolved: Plan) -> "DataRead":
     from slime_core.run import read_all_prompts
 
     if resolved.config.finetunes:
-        return cast("Callable[[Plan], DataRead]", part("read_dialogs", "slime-train", "finetuning"))(resolved)
+        return cast("Callable[[Plan], DataRead]", load_part("read_dialogs", "slime-train", "finetuning"))(resolved)
     return read_all_prompts(resolved)
 
 

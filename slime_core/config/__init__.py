@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     from slime_core.config.run_file import write_toml as write_toml
     from slime_core.config.settings import DEFAULT_USE as DEFAULT_USE
     from slime_core.config.settings import WEIGHTED as WEIGHTED
-    from slime_core.config.settings import Chosen as Chosen
     from slime_core.config.settings import ChosenRoles as ChosenRoles
+    from slime_core.config.settings import ResolvedChoice as ResolvedChoice
     from slime_core.config.settings import parse_use as parse_use
     from slime_core.config.settings import read_settings as read_settings
     from slime_core.config.settings import show_settings as show_settings

@@ -17,7 +17,7 @@ from slime_core.catalog import Catalog
 from slime_core.catalog.checks import plugin_errors
 from slime_core.config.keys import RunConfig, Served, ServedModelArgs, ServedPlan
 from slime_core.config.model_dir import check_model_dir, read_model_config, read_vocab_size, refuse_quantized
-from slime_core.config.settings import Chosen, ChosenRoles, read_settings
+from slime_core.config.settings import ChosenRoles, ResolvedChoice, read_settings
 from slime_core.errors import ConfigError, ModelError, UnknownName, did_you_mean
 from slime_core.roles import (
     BatchTransformSpec,
@@ -70,7 +70,7 @@ _SHAPE = ("model_type", "vocab_size", "hidden_size", "intermediate_size", "num_h
 """Keys of config.json that must be equal in two models if one loads the other's weights."""
 
 
-def check_models(config: RunConfig, trainer: Chosen[TrainerSpec]) -> None:
+def check_models(config: RunConfig, trainer: ResolvedChoice[TrainerSpec]) -> None:
     """Check that the model directories of the policy and its companions are complete, compatible and trainable."""
     policy = config.run.hf_checkpoint
     for key, directory in {"hf_checkpoint": policy, **config.companion_dirs}.items():
@@ -143,7 +143,7 @@ def _serve(name: str, args: ServedModelArgs, config: RunConfig, roles: ChosenRol
         raise UnknownName(f"{key}.engine: {error}") from None
     except ConfigError as error:
         raise ConfigError(f"{key}: {error}") from None
-    return Served(args.hf_checkpoint, Chosen(reference, registered, settings, 1.0), args.engines)
+    return Served(args.hf_checkpoint, ResolvedChoice(reference, registered, settings, 1.0), args.engines)
 
 
 def _check_teacher(name: str, served: Served, config: RunConfig, roles: ChosenRoles, catalog: Catalog) -> None:

@@ -17,7 +17,7 @@ from slime_core.catalog.checks import plugin_errors
 from slime_core.config.companions import engine_advice
 from slime_core.config.keys import OptimArgs, RolloutArgs, RunConfig, changed_keys
 from slime_core.config.parsing import check_template
-from slime_core.config.settings import DEFAULT_USE, Chosen, ChosenRoles
+from slime_core.config.settings import DEFAULT_USE, ChosenRoles, ResolvedChoice
 from slime_core.errors import ConfigError, did_you_mean
 from slime_core.roles import (
     ANY_RECEIVER,
@@ -44,7 +44,18 @@ ENVIRONMENT = "environment"
 
 def check_fit(config: RunConfig, roles: ChosenRoles, catalog: Catalog) -> None:
     """Raise ConfigError unless a run's choices fit each other and its keys; one message lists all problems."""
-    checks = (_columns, _companions, _estimation, _rewards, _unused, _train_data, _memory, _interval, _bf16, _replay)
+    checks = (
+        _columns,
+        _companions,
+        _estimation,
+        _rewards,
+        _unused,
+        _train_data,
+        _memory_problems,
+        _interval_problems,
+        _bf16_problems,
+        _replay,
+    )
     if problems := [problem for check in checks for problem in check(config, roles, catalog)]:
         raise ConfigError("\n".join(problems))
 
@@ -73,7 +84,7 @@ def _companions(config: RunConfig, roles: ChosenRoles, catalog: Catalog) -> Iter
         (Companion.OLD_ACTOR, config.optim.keep_old_actor, "keep_old_actor"),
     ):
         if is_wanted and each not in trainer.companions:
-            yield f"trainer {trainer.name!r} holds no {each.value} model: {switch} needs a trainer that does"
+            yield f"trainer {trainer.name!r} cannot hold the {each.value} model: {switch} needs a trainer that can"
     if penalty and not advantage.uses_kl_penalty:
         able = _estimators(catalog, "uses_kl_penalty")
         reason = f"advantage {advantage.name!r} has one reward a sample"
@@ -186,7 +197,7 @@ def _train_data(config: RunConfig, roles: ChosenRoles, catalog: Catalog) -> Iter
         yield f"save_debug_train_data = {template!r}: {ranks}: put {{rank}} into its name"
 
 
-def _bf16(config: RunConfig, roles: ChosenRoles, catalog: Catalog) -> Iterator[str]:
+def _bf16_problems(config: RunConfig, roles: ChosenRoles, catalog: Catalog) -> Iterator[str]:
     parties: tuple[tuple[bool, EngineSpec | TrainerSpec], ...] = (
         (config.generates, roles.one(EngineSpec).spec),
         (not config.debug.debug_rollout_only, roles.one(TrainerSpec).spec),
@@ -200,7 +211,7 @@ def _bf16(config: RunConfig, roles: ChosenRoles, catalog: Catalog) -> Iterator[s
             yield f"bf16 has no effect on {able.role} {able.name!r}: leave it out, or choose one that can: {can}"
 
 
-def _memory(config: RunConfig, roles: ChosenRoles, catalog: Catalog) -> Iterator[str]:
+def _memory_problems(config: RunConfig, roles: ChosenRoles, catalog: Catalog) -> Iterator[str]:
     # Engine and trainer share devices or memory; the idle one releases its memory.
     cluster, policy, debug = config.cluster, config.rollout.rollout_policy, config.debug
     keys = ("colocate", "offload_train", "offload_rollout")
@@ -222,7 +233,7 @@ def _memory(config: RunConfig, roles: ChosenRoles, catalog: Catalog) -> Iterator
             yield f"{given_key}: {spec.role} {spec.name!r} cannot release memory; {instead}"
 
 
-def _interval(config: RunConfig, roles: ChosenRoles, catalog: Catalog) -> Iterator[str]:
+def _interval_problems(config: RunConfig, roles: ChosenRoles, catalog: Catalog) -> Iterator[str]:
     # If the run publishes less often, an engine that starts late or reacquires memory needs the served version.
     transport, engine = roles.one(TransportSpec).spec, roles.one(EngineSpec).spec
     given_key = f"update_weights_interval = {config.rollout.update_weights_interval}"
@@ -313,7 +324,11 @@ def _refuse_bias(rollout: RolloutArgs, trainer: str, *, replays_top_p: bool) -> 
 
 
 def name_transport(
-    trainer: TrainerSpec, engine: EngineSpec, catalog: Catalog, required: Chosen[TransportSpec] | None, nodes: int
+    trainer: TrainerSpec,
+    engine: EngineSpec,
+    catalog: Catalog,
+    required: ResolvedChoice[TransportSpec] | None,
+    nodes: int,
 ) -> str:
     """Name of a transport that trainer and engine support; `required` is the run file's choice, if it has one."""
     there = {name: each.spec for name, each in catalog.choices(TransportSpec).items()}

@@ -26,7 +26,7 @@ from pydantic import (
 )
 
 from slime_core.config.run_file import TABLE, plugins_table
-from slime_core.config.settings import DEFAULT_USE, Chosen, RoleTable
+from slime_core.config.settings import DEFAULT_USE, ResolvedChoice, RoleTable
 from slime_core.roles import (
     Coefficient,
     EngineSpec,
@@ -111,7 +111,10 @@ class RolloutArgs(Family):
     n_samples_per_prompt: Positive = Field(8, description="Samples in a group.")
     num_rollout: Positive | None = Field(None, description="Rollouts of the run; or give num_epoch.")
     num_epoch: Positive | None = Field(None, description="Passes over the prompts; or give num_rollout.")
-    rollout_policy: Policy = Field("sync", description="Generate between steps (reproducible), one ahead or always.")
+    rollout_policy: Policy = Field(
+        "sync",
+        description="sync: between training steps (reproducible); async: one rollout ahead; continuous: all the time.",
+    )
     max_staleness: Count | None = Field(None, description="Versions that a group's weights may be behind; default 1.")
     partial_rollout: bool = Field(False, description="Interrupt samples when the weights change, and continue them.")
     mask_offpolicy_in_partial_rollout: bool = Field(False, description="Leave tokens of older weights out of the loss.")
@@ -177,8 +180,8 @@ class EvalSetArgs(Family):
     no_stop_trim: bool | None = Field(None, description="Leave the stop text in the response's text; the default.")
     skip_special_tokens: bool | None = Field(None, description="Leave special tokens out of a response's text.")
     repetition_penalty: RepetitionPenalty | None = Field(None, description="Divides logits of tokens so far.")
-    presence_penalty: Penalty | None = Field(None, description="Taken off the logits of tokens made so far.")
-    frequency_penalty: Penalty | None = Field(None, description="The same, as often as each was made.")
+    presence_penalty: Penalty | None = Field(None, description="Subtracted once from logits of generated tokens.")
+    frequency_penalty: Penalty | None = Field(None, description="Subtracted from logits once per occurrence.")
     input_key: str | None = Field(None, description="Column of the prompt.")
     label_key: str | None = Field(None, description="Column of the gold answer.")
     metadata_key: str | None = Field(None, description="Column of a mapping kept with the sample.")
@@ -231,7 +234,7 @@ class OptimArgs(Family):
     adam_eps: float = Field(1e-8, gt=0.0, le=1.0, description="Added to the root of the second moment.")
     weight_decay: float = Field(0.0, ge=0.0, le=10.0, description="Decoupled weight decay of matrices.")
     clip_grad: Coefficient = Field(1.0, description="Global gradient norm limit; 0 is off.")
-    num_steps_per_rollout: Positive = Field(1, description="Optimizer steps a rollout's groups are dealt to.")
+    num_steps_per_rollout: Positive = Field(1, description="Optimizer steps per rollout.")
     balance_by_flops: bool = Field(False, description="Balance ranks by operations instead of tokens.")
     calculate_per_token_loss: bool = Field(False, description="Average the loss over tokens instead of samples.")
     constant_loss_length: Positive | None = Field(None, description="Divide a sample's losses by this (Dr.GRPO).")
@@ -276,7 +279,7 @@ class ReferenceArgs(Family):
     kl_loss_coef: Coefficient = Field(0.0, description="Weight of that KL in the loss; 0 reports it only.")
     kl_loss_type: KlType = Field("k1", description="How a token's KL to the reference is estimated.")
     use_unbiased_kl: bool = Field(False, description="Weigh that KL by the importance ratio (DeepSeek-V3.2).")
-    kl_coef: Coefficient = Field(0.0, description="What a nat of KL to the reference takes off a token's reward.")
+    kl_coef: Coefficient = Field(0.0, description="Reward penalty per nat of KL to the reference.")
     ref_load: Path | None = Field(None, description="Model directory of the reference; default hf_checkpoint.")
     ref_update_interval: Positive | None = Field(None, description="Rollouts between updates of the reference.")
 
@@ -285,8 +288,10 @@ class DistillationArgs(Family):
     """On-policy distillation."""
 
     use_opd: bool = Field(False, description="Subtract the reverse KL to a teacher from the advantages.")
-    opd_kl_coef: Weight = Field(1.0, description="What a nat of it takes off a token's advantage.")
-    opd_teacher_load: Path | None = Field(None, description="Teacher's model directory; default: in the samples.")
+    opd_kl_coef: Weight = Field(1.0, description="Advantage penalty per nat of that KL.")
+    opd_teacher_load: Path | None = Field(
+        None, description="Teacher's model directory; default: read teacher_log_probs from samples."
+    )
     opd_teacher_model: str | None = Field(None, description="Served teacher: NAME of [served_models.NAME].")
 
 
@@ -296,7 +301,7 @@ class CriticArgs(Family):
     critic_load: Path | None = Field(None, description="First model directory of the critic; default hf_checkpoint.")
     critic_lr: float | None = Field(None, gt=0.0, le=1.0, description="Peak learning rate of the critic; default lr.")
     critic_lr_warmup_iters: Count = Field(0, description="Optimizer steps of the critic's warm-up.")
-    value_clip: Weight = Field(0.2, description="How far a rollout may move a value.")
+    value_clip: Weight = Field(0.2, description="PPO clip range of values.")
     num_critic_only_steps: Count = Field(0, description="First rollouts that train the critic alone.")
 
 
@@ -332,7 +337,7 @@ class Served:
 
     model: Path
     """Its model directory."""
-    engine: Chosen[EngineSpec]
+    engine: ResolvedChoice[EngineSpec]
     """Its engine, with settings."""
     engines: int
     """Number of engines."""
@@ -351,12 +356,14 @@ class AlarmArgs(Family):
     """Alarms."""
 
     alarm_entropy: float = Field(0.1, ge=0.0, lt=1.0, description="Least share of the first entropy; 0 is off.")
-    alarm_length: Coefficient = Field(2.0, description="Growth of responses that is an explosion; 0 is off.")
+    alarm_length: Coefficient = Field(2.0, description="Warn when responses grow by this factor; 0 is off.")
     alarm_no_variance: Share = Field(0.9, description="Share of groups of equal rewards; 0 is off.")
-    alarm_kl: Coefficient = Field(0.5, description="KL a token that is a runaway; 0 is off.")
+    alarm_kl: Coefficient = Field(0.5, description="Warn when KL per token exceeds this; 0 is off.")
     alarm_mismatch: Coefficient = Field(0.05, description="Log-prob mismatch of trainer and sampler; 0 is off.")
     alarm_errors: Share = Field(0.02, description="Share of failed samples; 0 is off.")
-    alarm_hacking: Coefficient = Field(0.2, description="Share of an evaluation's best that is lost; 0 is off.")
+    alarm_hacking: Coefficient = Field(
+        0.2, description="Warn when the score falls by this share below its best; 0 is off."
+    )
     stop_on_alarms: list[AlarmName] = Field([], description="Alarms that end the run.")
 
 

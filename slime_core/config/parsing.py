@@ -42,6 +42,7 @@ _FILTER = 'choose a group filter ([group_filter] use = "nonzero_std")'
 _LOADED = "load_debug_rollout_data"
 _STAYS = "with debug_rollout_only the model stays as it is"
 _NOTHING_GENERATED = "with sft_loss and no reward nothing is generated"
+_NOT_ASYNC = '"async" never changes weights during a rollout; set rollout_policy = "sync" or "continuous"'
 _ENDING = ("cosine", "linear", "WSD")
 """Learning rate styles whose decay ends."""
 
@@ -84,7 +85,7 @@ def _conditions(config: RunConfig, given: Set[str]) -> Iterator[tuple[str | Sequ
     filters, only = bool(config.roles["group_filter"].use), debug.debug_rollout_only
     cuts = rollout.rollout_top_p < 1 or rollout.rollout_top_k > 0 or rollout.rollout_min_p > 0
     in_loss, anywhere = reference.use_kl_loss, reference.use_kl_loss or reference.kl_coef > 0
-    one_step = "the one step of a rollout begins where its values were found; give num_steps_per_rollout above 1"
+    one_step = "with one step per rollout, values have not moved, so nothing is clipped; set num_steps_per_rollout > 1"
     yield _EVAL_KEYS, bool(config.evaluation.eval_prompt_data), "give eval_prompt_data, or leave it out"
     yield "eval_prompt_data", config.evaluation.eval_interval is not None, "give eval_interval"
     yield "apply_chat_template_kwargs", data.apply_chat_template, "set apply_chat_template = true, or leave it out"
@@ -93,7 +94,7 @@ def _conditions(config: RunConfig, given: Set[str]) -> Iterator[tuple[str | Sequ
     yield "over_sampling_batch_size", filters or (partial and sync), over
     yield "max_staleness", _streams(rollout), 'set rollout_policy = "continuous", or partial_rollout = true'
     yield "mask_offpolicy_in_partial_rollout", partial, "set partial_rollout = true"
-    yield "partial_rollout", rollout.rollout_policy != "async", 'with "async", the weights wait for a whole rollout'
+    yield "partial_rollout", rollout.rollout_policy != "async", _NOT_ASYNC
     yield "max_filter_waves", filters, _FILTER
     yield "load_debug_rollout_data_subsample", debug.load_debug_rollout_data is not None, f"give {_LOADED}"
     yield ("save_best", "save_hf"), not only, _STAYS
@@ -232,7 +233,7 @@ def parse_config(
     Raises:
         ConfigError: unknown, missing, mistyped, out-of-range or inert keys; one message lists all.
         PluginError: a choice declares a forbidden key, or a required plugin fails to load.
-        UnknownName: there is no reward, and the loss, which might need none, is unknown.
+        UnknownName: no reward is chosen and the loss is unknown.
     """
     problems: list[str] = []
     plugins = PluginSet()

@@ -24,7 +24,7 @@ from pydantic import BaseModel
 from slime_core.catalog import Catalog, is_project_code, project_source, version_advice
 from slime_core.config.keys import FAMILY_OF_KEY, RunConfig, ServedPlan
 from slime_core.config.model_dir import read_model_config
-from slime_core.config.settings import Chosen, ChosenRoles, RoleTable, read_settings
+from slime_core.config.settings import ChosenRoles, ResolvedChoice, RoleTable, read_settings
 from slime_core.errors import ConfigError
 from slime_core.outputs import is_run_folder, paths_matching, real, refuse_occupied, refuse_unwritable, run_id_of
 from slime_core.roles import EngineSpec, Extra, GeneratorSpec, SampleField, Spec, TrainerSpec, WorkerGroupSpec
@@ -56,16 +56,16 @@ class Plan:
         """The model's config.json."""
         return read_model_config(self.config.run.hf_checkpoint)
 
-    def choose(self, role: type[SpecT], name: str) -> Chosen[SpecT]:
+    def choose(self, role: type[SpecT], name: str) -> ResolvedChoice[SpecT]:
         """The choice that an evaluation set or a data row names, with its section's settings and weight 1."""
         return choice(role, name, 1.0, self.config.roles[role.role], self.catalog)
 
 
-def choice(role: type[SpecT], name: str, weight: float, table: RoleTable, catalog: Catalog) -> Chosen[SpecT]:
+def choice(role: type[SpecT], name: str, weight: float, table: RoleTable, catalog: Catalog) -> ResolvedChoice[SpecT]:
     """The choice of this name, with its settings from the role's table."""
     registered = catalog.find(role, name)
     settings = read_settings(role.role, name, registered.spec, table.sections.get(name, {}))
-    return Chosen(name, registered, settings, weight)
+    return ResolvedChoice(name, registered, settings, weight)
 
 
 # Resources of a plan's worker groups.

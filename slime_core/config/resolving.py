@@ -11,7 +11,7 @@ Example:
 
 from collections.abc import Mapping
 
-from slime_core.catalog import Catalog, part_of
+from slime_core.catalog import Catalog, find_part
 from slime_core.catalog.checks import plugin_errors
 from slime_core.config.companions import check_models, plan_served
 from slime_core.config.fit import check_fit, name_transport, wanted_extras
@@ -19,7 +19,7 @@ from slime_core.config.keys import RunConfig
 from slime_core.config.model_dir import read_model_config, read_positions
 from slime_core.config.parsing import parse_config
 from slime_core.config.plan import Plan, check_media, check_outputs, choice, group_uses
-from slime_core.config.settings import OPTIONAL, Chosen, ChosenRoles, read_settings
+from slime_core.config.settings import OPTIONAL, ChosenRoles, ResolvedChoice, read_settings
 from slime_core.errors import ConfigError, SlimeError, UnknownName, did_you_mean
 from slime_core.roles import (
     SPECS,
@@ -75,7 +75,7 @@ def resolve(config: RunConfig, catalog: Catalog) -> Plan:
 def resolve_choices(config: RunConfig, catalog: Catalog) -> tuple[ChosenRoles, tuple[str, ...]]:
     """The choices of each role, which fit each other, and the sections that nothing chose; no file is looked at."""
     problems: list[str] = []
-    chosen: dict[str, tuple[Chosen, ...]] = {}
+    chosen: dict[str, tuple[ResolvedChoice, ...]] = {}
     unused: list[str] = []
     for role, table in config.roles.items():
         found = []
@@ -88,7 +88,7 @@ def resolve_choices(config: RunConfig, catalog: Catalog) -> tuple[ChosenRoles, t
         offered = {name for each in catalog.choices(role).values() for name in (each.spec.name, each.qualified)}
         for name in [name for name in table.sections if name not in table.use]:
             unused.append(f"{role}.{name}")
-            # A section of a plugin that is not installed is left alone; one that is nearly right is misspelt.
+            # A section of a plugin that is not installed is left alone; a near match is reported as a typo.
             if name not in offered and (hint := did_you_mean(name, offered)):
                 problems.append(f"[{role}.{name}]: nothing chooses {name!r}, and no plugin offers it.{hint}")
     problems += [
@@ -111,14 +111,14 @@ def resolve_choices(config: RunConfig, catalog: Catalog) -> tuple[ChosenRoles, t
 def _check_parts(config: RunConfig) -> None:
     debug = config.debug
     if debug.load_debug_rollout_data is not None:
-        part_of("train_only", "slime-train", "load_debug_rollout_data")
-        part_of("stored", "slime-view", "load_debug_rollout_data")
+        find_part("train_only", "slime-train", "load_debug_rollout_data")
+        find_part("stored", "slime-view", "load_debug_rollout_data")
     elif config.finetunes:
-        part_of("finetune", "slime-train", "finetuning")
+        find_part("finetune", "slime-train", "finetuning")
     elif debug.debug_rollout_only:
-        part_of("rollout_only", "slime-train", "debug_rollout_only")
+        find_part("rollout_only", "slime-train", "debug_rollout_only")
     if config.alarms.stop_on_alarms:
-        part_of("alarms", "slime-view", "stop_on_alarms")
+        find_part("alarms", "slime-view", "stop_on_alarms")
 
 
 def _check_sizes(config: RunConfig) -> None:

@@ -3,7 +3,7 @@
 Example:
 
     settings = read_settings("reward", "judge", registered.spec, {"url": "http://…", "key": "$env:JUDGE_KEY"})
-    roles.one(EngineSpec).spec.bf16                     # a Chosen[EngineSpec]
+    roles.one(EngineSpec).spec.bf16                     # a ResolvedChoice[EngineSpec]
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -110,14 +110,14 @@ def _is_weight(value: Json) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
 
 
-# Chosen: one choice of one role, ready to be built; and all that a run chose, by role.
+# ResolvedChoice: one choice of one role, ready to be built; and all that a run chose, by role.
 
 SpecT = TypeVar("SpecT", bound=Spec[object], covariant=True, default=Spec[object])
 OneT = TypeVar("OneT", bound=Spec[object])
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen(Generic[SpecT]):
+class ResolvedChoice(Generic[SpecT]):
     """One choice of one role."""
 
     reference: str
@@ -144,19 +144,19 @@ class Chosen(Generic[SpecT]):
         return Choice(self.spec.role, self.registered.qualified, self.plugin, self.settings)
 
 
-class ChosenRoles(dict[str, tuple[Chosen, ...]]):
+class ChosenRoles(dict[str, tuple[ResolvedChoice, ...]]):
     """The choices of each role by the role's name, in order."""
 
-    def all(self, spec: type[OneT]) -> tuple[Chosen[OneT], ...]:
+    def all(self, spec: type[OneT]) -> tuple[ResolvedChoice[OneT], ...]:
         """The choices of the role that a spec is of."""
         # The catalog accepts only specs of the class in `roles.SPECS` for a role.
-        return cast(tuple[Chosen[OneT], ...], self[spec.role])
+        return cast(tuple[ResolvedChoice[OneT], ...], self[spec.role])
 
-    def one(self, spec: type[OneT]) -> Chosen[OneT]:
+    def one(self, spec: type[OneT]) -> ResolvedChoice[OneT]:
         """The single choice of a role that must have one."""
         return self.all(spec)[0]
 
-    def maybe(self, spec: type[OneT]) -> Chosen[OneT] | None:
+    def maybe(self, spec: type[OneT]) -> ResolvedChoice[OneT] | None:
         """The single choice of a role that may have none."""
         return next(iter(self.all(spec)), None)
 

@@ -18,7 +18,7 @@ from typing import TypeVar, cast
 from slime_core.errors import DataError, ModelError
 from slime_core.processes.forked import Forked, Output, TooLong
 from slime_core.processes.server import shared_server
-from slime_core.processes.worker import ENTRY, PRELOAD, Order, pickled
+from slime_core.processes.worker import ENTRY, PRELOAD, BuildRequest, pickled
 from slime_core.roles import Place, WorkerGroupSpec
 from slime_core.sample import Json, Message
 
@@ -167,7 +167,7 @@ class ChatTemplate:
             arguments = {"sources": self._sources, "day": self._day.isoformat(), "memory_mb": MEMORY_MB}
             spec = WorkerGroupSpec("chat template", 1, f"{WORKER}:TemplateWorker", arguments)
             try:
-                self._worker.exchange(Order(spec, Place(0), None, plain=True), START_S)
+                self._worker.exchange(BuildRequest(spec, Place(0), None, answers_json=True), START_S)
                 self._reads = cast(list[str], self._worker.exchange(("arguments", ()), LIMIT_S))
             except BaseException as error:
                 self._stop()  # else its late answer would answer the next request

@@ -27,7 +27,7 @@ from slime_core.aio import cancel_all, gather_or_cancel
 from slime_core.errors import ConfigError, WorkerError
 from slime_core.processes.limits import own_cores
 from slime_core.processes.server import ENVIRONMENT, Server, shared_server
-from slime_core.processes.worker import ENTRY, PRELOAD, Order, Reply, pickled
+from slime_core.processes.worker import ENTRY, PRELOAD, BuildRequest, Reply, pickled
 from slime_core.roles import LauncherSetup, Needs, Place, WorkerGroupSpec
 
 
@@ -145,10 +145,10 @@ class GroupWorker(ABC):
 class LocalWorker(GroupWorker):
     """One forked process."""
 
-    def __init__(self, server: Server, order: Order, log: Path, environment: Mapping[str, str]) -> None:
+    def __init__(self, server: Server, request: BuildRequest, log: Path, environment: Mapping[str, str]) -> None:
         """Start to fork the process, with its output appended to `log`; WorkerError if the system cannot."""
-        super().__init__(f"{order.spec.name} {order.place.rank}", order.place, log)
-        self._order = order
+        super().__init__(f"{request.spec.name} {request.place.rank}", request.place, log)
+        self._request = request
         self._answer: asyncio.Future[bytearray] | None = None
         try:
             log.parent.mkdir(parents=True, exist_ok=True)
@@ -192,7 +192,7 @@ class LocalWorker(GroupWorker):
         if self._is_stopping:
             raise self.death()
         await self._last_answer()
-        self._answer = asyncio.ensure_future(self._process.call(pickled(call or self._order)))
+        self._answer = asyncio.ensure_future(self._process.call(pickled(call or self._request)))
         try:
             frame = await asyncio.shield(self._answer)
         except EOFError:
@@ -423,7 +423,7 @@ class LocalLauncher:
                 place = Place(rank, rank, address=LOOPBACK, devices=devices, port=port, rendezvous=rendezvous)
                 environment = {DEVICES: ",".join(devices)} if devices else {}
                 log = self._logs / f"{spec.name}-{rank}.log"
-                workers.append(LocalWorker(server, Order(spec, place, self._plugins), log, environment))
+                workers.append(LocalWorker(server, BuildRequest(spec, place, self._plugins), log, environment))
         except BaseException:
             await GroupOfWorkers(workers).close()
             raise

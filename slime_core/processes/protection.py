@@ -38,7 +38,7 @@ from slime_core.processes.worker import (
     LARGEST_ANSWER,
     PRELOAD,
     REWARD_HOST,
-    Order,
+    BuildRequest,
     copy_fields,
     pickled,
     receive_verdict,
@@ -108,7 +108,7 @@ class RewardWorker:
     async def ready(self) -> None:
         """Wait until the plugin is built; StartError with the worker's output if that fails."""
         try:
-            await self._exchange(Order(self._spec, Place(0), None, plain=True), START_TIMEOUT_S)
+            await self._exchange(BuildRequest(self._spec, Place(0), None, answers_json=True), START_TIMEOUT_S)
         except CallFailure as failure:
             raise StartError(f"{self._spec.name}: its worker process cannot build it: {failure.detail}") from None
 

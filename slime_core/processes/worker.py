@@ -121,26 +121,26 @@ ENTRY = f"{__name__}:serve"
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class BuildRequest:
     """The first call: what to build. Each later call is a method name with arguments."""
 
     spec: WorkerGroupSpec
     place: Place
     plugins: PluginSet | None
-    plain: bool = False
+    answers_json: bool = False
     """Whether answers are JSON with a value and an error text; otherwise a pickled `Reply`."""
 
 
 def serve(channel_fd: int) -> None:
     """Build one object and answer calls until the driver sends no more."""
     channel, own, host = socket.socket(fileno=channel_fd), os.getpid(), Host()
-    plain = False
+    answers_json = False
 
     def work(body: bytearray) -> object:
-        nonlocal plain
+        nonlocal answers_json
         request = ForkingPickler.loads(body)
-        if isinstance(request, Order):
-            plain = request.plain
+        if isinstance(request, BuildRequest):
+            answers_json = request.answers_json
             host.build(request.spec, request.place, request.plugins)
             return None
         method, arguments = cast(tuple[str, tuple[object, ...]], request)
@@ -157,7 +157,7 @@ def serve(channel_fd: int) -> None:
         signal.setitimer(signal.ITIMER_REAL, 0)  # an alarm that a plugin left on would hit the next call
         with suppress(Exception):
             sys.stdout.flush()
-        send(channel, _as_json(reply) if plain else _as_pickle(reply))
+        send(channel, _as_json(reply) if answers_json else _as_pickle(reply))
     host.close()
 
 

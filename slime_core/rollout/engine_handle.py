@@ -185,18 +185,20 @@ class EngineHandle:
         engine, plugin = self.use.part, self.use.plugin
         if on_chunk is None or not isinstance(engine, StreamsTokens):
             return check_output(await engine.generate(request), plugin=plugin, request=request), None
-        chunks, before = list[GenerateChunk](), 0
+        chunks, tokens_before = list[GenerateChunk](), 0
         async with aclosing(engine.stream(request)) as parts:
             async for part in parts:
                 self._check(attempt)
-                chunk = check_chunk(part, plugin=plugin, request=request, before=before)
+                chunk = check_chunk(part, plugin=plugin, request=request, tokens_before=tokens_before)
                 self._check_version(chunk.weight_version, attempt.version)
                 chunks.append(chunk)
-                before += len(chunk.tokens)
+                tokens_before += len(chunk.tokens)
                 if chunk.finish is not None:
                     return check_output(GenerateOutput.joined(chunks), plugin=plugin, request=request), chunk
                 on_chunk(chunk)
-        raise ContractError(f"engine of plugin {plugin} (stream): it ended after {before} tokens without a finish")
+        raise ContractError(
+            f"engine of plugin {plugin} (stream): it ended after {tokens_before} tokens without a finish"
+        )
 
     def _check(self, attempt: _Attempt) -> None:
         """Record progress; raises if the engine was taken out, since nothing it returns or raises afterwards counts."""

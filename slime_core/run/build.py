@@ -20,7 +20,7 @@ from slime_core.buffer import CheckedBuffer, CheckedFilter
 from slime_core.catalog import Catalog
 from slime_core.catalog.catalog import BuiltChoice
 from slime_core.catalog.checks import plugin_errors
-from slime_core.config import TEACHER_COLUMN, TEACHER_EXTRAS, Chosen, Plan, teacher_of
+from slime_core.config import TEACHER_COLUMN, TEACHER_EXTRAS, Plan, ResolvedChoice, teacher_of
 from slime_core.data import HfTokenizer, name_files
 from slime_core.errors import ConfigError, ContractError, PluginError
 from slime_core.processes import OnLoop, Protection
@@ -81,7 +81,7 @@ PartT = TypeVar("PartT")
 SpecT = TypeVar("SpecT", bound="Spec[object]")
 
 
-def build(chosen: Chosen[Spec[PartT]], setup: Setup) -> PartT:
+def build(chosen: ResolvedChoice[Spec[PartT]], setup: Setup) -> PartT:
     """Build the part with the factory of a choice.
 
     Raises:
@@ -100,7 +100,7 @@ def build(chosen: Chosen[Spec[PartT]], setup: Setup) -> PartT:
     return made
 
 
-def build_used(chosen: Chosen[Spec[PartT]], setup: Setup) -> BuiltChoice[PartT]:
+def build_used(chosen: ResolvedChoice[Spec[PartT]], setup: Setup) -> BuiltChoice[PartT]:
     """Build the part, together with its name and plugin for errors and metrics."""
     return BuiltChoice(chosen.reference, chosen.plugin, build(chosen, setup))
 
@@ -191,10 +191,10 @@ class Builder:
             registered, validated, lambda: registered.spec.factory(validated, self.setup), name=name
         )
 
-    def _nested(self, chosen: Chosen[Spec[PartT]], setup: Setup) -> BuiltChoice[PartT]:
+    def _nested(self, chosen: ResolvedChoice[Spec[PartT]], setup: Setup) -> BuiltChoice[PartT]:
         return build_used(chosen, with_nested_make(chosen.spec.role, setup, self.plan.catalog))
 
-    def _protected(self, chosen: Chosen) -> object:
+    def _protected(self, chosen: ResolvedChoice) -> object:
         return self.protection.protect(
             chosen.registered, chosen.settings, lambda: build(chosen, self.setup), name=chosen.reference
         )
@@ -243,7 +243,7 @@ class Builder:
         """Return the reward of that name, with weight 1, built once; UnknownName if there is none."""
         return self._once(RewardSpec, name, self._reward)
 
-    def _once(self, kind: type[SpecT], name: str, make: Callable[[Chosen[SpecT]], T]) -> T:
+    def _once(self, kind: type[SpecT], name: str, make: Callable[[ResolvedChoice[SpecT]], T]) -> T:
         if (kind, name) not in self._built:
             chosen = self.plan.choose(kind, name)
             same = kind, chosen.registered.qualified
@@ -256,7 +256,7 @@ class Builder:
         used = (use.lifecycle for (kind, _), use in self._built.items() if kind is GeneratorSpec)
         return list(dict.fromkeys(each for each in used if each is not None))
 
-    def _generator(self, chosen: Chosen[GeneratorSpec]) -> UsedGenerator:
+    def _generator(self, chosen: ResolvedChoice[GeneratorSpec]) -> UsedGenerator:
         spec, plugin = chosen.spec, chosen.plugin
         with plugin_errors(f"the limit of generator {chosen.reference!r}", plugin):
             most = spec.concurrency_of(chosen.settings)
@@ -273,12 +273,12 @@ class Builder:
         lifecycle = Lifecycle(chosen.reference, plugin, made, timeout_s) if isinstance(made, StartsAndStops) else None
         return UsedGenerator(chosen.reference, plugin, cast(Generator, generator), lifecycle)
 
-    def _reward(self, chosen: Chosen[RewardSpec]) -> UsedReward[Reward]:
+    def _reward(self, chosen: ResolvedChoice[RewardSpec]) -> UsedReward[Reward]:
         reward = cast(Reward, self._protected(chosen))
         reads_own = chosen.registered.qualified == f"slime-core/{ENVIRONMENT}"
         return UsedReward(chosen.reference, chosen.plugin, reward, chosen.weight, chosen.spec.each_sample, reads_own)
 
-    def group_reward(self, chosen: Chosen[GroupRewardSpec]) -> UsedReward[GroupReward]:
+    def group_reward(self, chosen: ResolvedChoice[GroupRewardSpec]) -> UsedReward[GroupReward]:
         reward = cast(GroupReward, self._protected(chosen))
         return UsedReward(chosen.reference, chosen.plugin, reward, chosen.weight, chosen.spec.each_sample)
 
@@ -289,7 +289,7 @@ class Builder:
     def sample_filters(self) -> list[BuiltChoice[SampleFilter]]:
         return [self._counted(each) for each in self.plan.roles.all(SampleFilterSpec)]
 
-    def _counted(self, chosen: Chosen[Spec[FunctionT]]) -> BuiltChoice[FunctionT]:
+    def _counted(self, chosen: ResolvedChoice[Spec[FunctionT]]) -> BuiltChoice[FunctionT]:
         used = build_used(chosen, self.setup)
         measured = self.stats.calls(chosen.spec.role, used.name, used.plugin).measured(used.part)
         return replace(used, part=cast(FunctionT, measured))
@@ -383,7 +383,7 @@ class Builder:
             bf16=config.run.bf16,
         )
 
-    def _pool(self, chosen: Chosen[EngineSpec], setup: EngineSetup, without_trainer: str) -> EnginePool:
+    def _pool(self, chosen: ResolvedChoice[EngineSpec], setup: EngineSetup, without_trainer: str) -> EnginePool:
         """Return a pool of one kind of engine. `without_trainer` names why no trainer sends weights; "" if one does."""
         rollout = self.plan.config.rollout
 

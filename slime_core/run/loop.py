@@ -21,7 +21,7 @@ from typing import TypeVar, cast
 
 from slime_core.aio import run_while
 from slime_core.batching.prepare import shaping_metrics
-from slime_core.catalog import part, part_of
+from slime_core.catalog import find_part, load_part
 from slime_core.config import Plan, lock_plugins
 from slime_core.errors import CheckpointError, SlimeError
 from slime_core.events import (
@@ -71,7 +71,7 @@ class BaseLoop(ABC):
         self._display, self._metrics, self._samples = display, metrics, samples
         self._spans = recorder("spans", SpanWriter, self._folder.spans)
         if self._config.alarms.stop_on_alarms:
-            part_of("alarms", "slime-view", "stop_on_alarms")
+            find_part("alarms", "slime-view", "stop_on_alarms")
         self._alarms = recorder("alarms", AlarmWatch, self._config.alarms, self._config.rollout)
         self.rollout_id = 0
         """Number of rollouts done."""
@@ -405,12 +405,14 @@ async def run(plan: Plan, folder: RunFolder, display: Display) -> Outcome:
     """
     debug = plan.config.debug
     if debug.load_debug_rollout_data is not None:
-        return await cast(OtherRun, part("train_only", "slime-train", "load_debug_rollout_data"))(plan, folder, display)
+        return await cast(OtherRun, load_part("train_only", "slime-train", "load_debug_rollout_data"))(
+            plan, folder, display
+        )
     if plan.config.finetunes:
-        return await cast(OtherRun, part("finetune", "slime-train", "finetuning"))(plan, folder, display)
+        return await cast(OtherRun, load_part("finetune", "slime-train", "finetuning"))(plan, folder, display)
     kind: type[Loop] = Loop
     if debug.debug_rollout_only:
-        kind = cast(type[Loop], part("rollout_only", "slime-train", "debug_rollout_only"))
+        kind = cast(type[Loop], load_part("rollout_only", "slime-train", "debug_rollout_only"))
     return await run_loop(plan, folder, display, Session, kind)
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar, cast
 
-from slime_core.catalog import part
+from slime_core.catalog import load_part
 from slime_core.catalog.catalog import BuiltChoice
 from slime_core.catalog.checks import plugin_errors
 from slime_core.config import EvalSetArgs, Plan, RunConfig, read_positions
@@ -286,7 +286,7 @@ def read_all_prompts(plan: Plan) -> DataRead:
     """
     builder = Builder(plan)
     if (kept := plan.config.debug.load_debug_rollout_data) is not None:
-        stored = cast(Callable[[Path], Sized], part("stored", "slime-view", "load_debug_rollout_data"))
+        stored = cast(Callable[[Path], Sized], load_part("stored", "slime-view", "load_debug_rollout_data"))
         return DataRead([*builder.tokenizer_notes(), f"{kept} has samples of {len(stored(kept))} rollouts"])
     checks = RowChecks(builder, measures=True)
     with closing(builder.protection):

@@ -19,7 +19,7 @@ from typing import Self
 
 from slime_core.errors import CheckpointError, NonFiniteError, RunFolderError
 from slime_core.outputs import nofollow, open_nofollow
-from slime_core.sample import Json, count_of, number_of
+from slime_core.sample import Json, parse_count, parse_number
 from slime_core.telemetry.names import MEASURED
 
 # Turns an OSError into an error of the run folder that names the file.
@@ -174,8 +174,8 @@ class MetricsLog(LineLog):
                     raise ValueError(
                         f"schema_version {value['schema_version']}, this slime-core reads {SCHEMA_VERSION}"
                     )
-                counts = count_of(value["rollout_id"]), count_of(value["step"])
-                rows.append(MetricsRow(*counts, number_of(value["time"]), value["metrics"]))
+                counts = parse_count(value["rollout_id"]), parse_count(value["step"])
+                rows.append(MetricsRow(*counts, parse_number(value["time"]), value["metrics"]))
             except _DAMAGE as error:
                 raise RunFolderError(f"{path}, line {number} is not a metrics row: {error}") from None
         return rows

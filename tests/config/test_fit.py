@@ -10,7 +10,16 @@ from pathlib import Path
 import pytest
 
 from slime_core.catalog import Catalog
-from slime_core.config import Chosen, ChosenRoles, Plan, parse_config, reference_of, resolve, teacher_of, write_toml
+from slime_core.config import (
+    ChosenRoles,
+    Plan,
+    ResolvedChoice,
+    parse_config,
+    reference_of,
+    resolve,
+    teacher_of,
+    write_toml,
+)
 from slime_core.config.fit import wanted_extras
 from slime_core.errors import SlimeError
 from slime_core.roles import (
@@ -160,7 +169,7 @@ def plan_of(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> PlanO
         ({"kl_coef": 0.1, **RPP, "loss_type": "sft_loss"}, "kl_coef has no effect here: loss 'sft_loss' does not"),
         ({"critic_lr": 0.1}, "critic_lr has no effect here: advantage 'grpo' has no critic; use ppo"),
         ({"lambd": 0.9}, "lambd has no effect here: it is a setting of advantage 'ppo'"),
-        ({**PPO, "value_clip": 0.1}, "value_clip has no effect here: the one step of a rollout begins where its"),
+        ({**PPO, "value_clip": 0.1}, "value_clip has no effect here: with one step per rollout, values have not moved"),
         ({**PPO, "num_critic_only_steps": 3}, "num_critic_only_steps = 3 leaves none of num_rollout = 3 rollouts"),
         ({**PPO, "critic_lr": 1e-6, "lr_decay_style": "linear", "min_lr": 1e-5, "lr": 1}, "above critic_lr = 1e-06"),
         ({**PPO, "loss_type": "sft_loss"}, "advantage 'ppo' has no effect here: loss 'sft_loss'"),
@@ -203,7 +212,10 @@ def plan_of(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> PlanO
         ({"keep_old_actor": True, "rollout_policy": "async"}, "without a correction, ratios are against the sampler's"),
         ({**OLD}, "training begins with the weights that generated"),
         ({**OLD, "rollout_policy": "continuous"}, "here a rollout's tokens are of several: leave it out"),
-        ({**OLD, "rollout_policy": "async", "trainer": {"use": "simple"}}, "'simple' holds no old policy's model"),
+        (
+            {**OLD, "rollout_policy": "async", "trainer": {"use": "simple"}},
+            "'simple' cannot hold the old policy's model",
+        ),
         ({**EVERY_3, "rollout_policy": "continuous"}, "lets weights be 2 versions behind, and max_staleness = 1: give"),
         ({**EVERY_3, "debug_rollout_only": True}, "has no effect here: only one of engine and trainer is started"),
         ({**EVERY_3, "engine": {"use": "waiting"}}, "with transport 'meeting' a replaced engine"),
@@ -214,7 +226,7 @@ def plan_of(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> PlanO
         # when rollouts are generated, and how old their weights may be
         ({"max_staleness": 2}, "max_staleness has no effect here: set rollout_policy"),
         ({"partial_rollout": True}, "give an over_sampling_batch_size above rollout_batch_size = "),
-        ({"partial_rollout": True, "rollout_policy": "async"}, "the weights wait for a whole rollout"),
+        ({"partial_rollout": True, "rollout_policy": "async"}, "never changes weights during a rollout"),
         ({"mask_offpolicy_in_partial_rollout": True}, "set partial_rollout = true"),
         (
             {"partial_rollout": True, "rollout_batch_size": 4, "over_sampling_batch_size": 9},
@@ -410,7 +422,7 @@ ONLY_TOP_P, NONE = frozenset({Extra.TOP_P_TOKENS}), frozenset[Extra]()
 BIASED: dict[str, Json] = {**CUT, "accept_biased_sampling": True}
 
 
-def with_spec(chosen: Chosen, spec: TrainerSpec | EngineSpec | GeneratorSpec) -> Chosen:
+def with_spec(chosen: ResolvedChoice, spec: TrainerSpec | EngineSpec | GeneratorSpec) -> ResolvedChoice:
     return replace(chosen, registered=replace(chosen.registered, spec=spec))
 
 

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol, cast
 
-from slime_core.catalog import part
+from slime_core.catalog import load_part
 from slime_core.config import Plan
 from slime_core.events import RolloutEnd, RolloutStart
 from slime_core.roles import Draw
@@ -35,7 +35,9 @@ class StoredRollouts(Protocol):
 
 async def train_only(plan: Plan, folder: RunFolder, display: Display) -> Outcome:
     """Train on the rollouts that a run folder keeps, as many as the plan has and it holds; see `run_loop`."""
-    make_stored = cast(Callable[[Path, float], StoredRollouts], part("stored", "slime-view", "load_debug_rollout_data"))
+    make_stored = cast(
+        Callable[[Path, float], StoredRollouts], load_part("stored", "slime-view", "load_debug_rollout_data")
+    )
     debug = plan.config.debug
     assert debug.load_debug_rollout_data is not None, "the key that selects this loop"
     stored = make_stored(debug.load_debug_rollout_data, debug.load_debug_rollout_data_subsample)

@@ -29,7 +29,7 @@ from slime_core.run.ledger import (
     read_ledger,
 )
 from slime_core.run.resume import RESUMES
-from slime_core.sample import GroupId, count_of, number_of
+from slime_core.sample import GroupId, parse_count, parse_number
 from slime_core.telemetry.metrics import end_of_last_line, read_lines
 
 LIVE = frozenset({GroupState.DRAWN, GroupState.FINISHED, GroupState.BUFFERED})
@@ -161,7 +161,7 @@ def read_resumes(run: Path) -> list[Resume]:
     for number, line in enumerate(read_lines(path), start=1):
         try:
             value = json.loads(line)
-            found.append(Resume(count_of(value["rollout_id"]), number_of(value["time"])))
+            found.append(Resume(parse_count(value["rollout_id"]), parse_number(value["time"])))
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise RunFolderError(f"{path}, line {number} is not the record of a resume: {error}") from None
     return found

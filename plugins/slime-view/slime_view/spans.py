@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from slime_core.errors import RunFolderError
-from slime_core.sample import GroupId, count_of, number_of
+from slime_core.sample import GroupId, parse_count, parse_number
 from slime_core.telemetry import run_folder_errors
 from slime_core.telemetry.metrics import end_of_last_line, read_lines
 from slime_core.telemetry.recording import SpanWriter
@@ -172,18 +172,18 @@ def _parsed(path: Path, number: int, text: bytes) -> SpanLine:
         line = json.loads(text)
         if line["schema_version"] != SCHEMA_VERSION:
             raise ValueError(f"schema_version {line['schema_version']}, this slime-core reads {SCHEMA_VERSION}")
-        phases = [Phase(str(name), *map(count_of, others)) for name, *others in line["phases"]]
+        phases = [Phase(str(name), *map(parse_count, others)) for name, *others in line["phases"]]
         samples = [
-            SampleSpan(str(group), index, bool(evaluation), _marks(marks), count_of(end))
+            SampleSpan(str(group), index, bool(evaluation), _marks(marks), parse_count(end))
             for group, index, evaluation, marks, end in line["samples"]
         ]
-        return SpanLine(count_of(line["rollout_id"]), number_of(line["began"]), phases, samples)
+        return SpanLine(parse_count(line["rollout_id"]), parse_number(line["began"]), phases, samples)
     except (ValueError, LookupError, TypeError, RecursionError) as error:
         raise RunFolderError(f"{path}, line {number} is not a line of spans: {error}") from None
 
 
 def _marks(flat: Sequence[object]) -> list[Mark]:
-    marks = [(str(what), count_of(at)) for what, at in zip(flat[::2], flat[1::2], strict=True)]
+    marks = [(str(what), parse_count(at)) for what, at in zip(flat[::2], flat[1::2], strict=True)]
     if not marks:
         raise ValueError("a sample without a mark")
     return marks
