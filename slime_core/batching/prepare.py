@@ -45,15 +45,15 @@ def check_shaped(
         ContractError: the shape is wrong, a value is not finite, or None is not where `before` has it.
     """
     where = f"reward shaper of plugin {plugin}"
-    rows = check_list(where, "a row of rewards a group", returned)
+    rows = check_list(where, "one row of rewards per group", returned)
     if len(rows) != len(groups):
-        raise ContractError(f"{where}: {len(rows)} rows for {len(groups)} groups; return a row a group")
+        raise ContractError(f"{where}: {len(rows)} rows for {len(groups)} groups; return one row per group")
     made: list[list[float | None]] = []
     for group, shaped, was in zip(groups, rows, before, strict=True):
         row = check_list(f"{where}, group {group.id}", "a row of rewards", shaped)
         if len(row) != len(was):
             raise ContractError(
-                f"{where}, group {group.id}: {len(row)} rewards for {len(was)} samples; return a number a sample"
+                f"{where}, group {group.id}: {len(row)} rewards for {len(was)} samples; return one number per sample"
             )
         made.append([])
         for position, (reward, old) in enumerate(zip(row, was, strict=True)):
@@ -88,7 +88,7 @@ def check_columns(
         if grain is Grain.SAMPLE:
             made[name] = _number(here, returned[name])
             continue
-        values = check_list(here, "a number a response token", returned[name])
+        values = check_list(here, "one number per response token", returned[name])
         if len(values) != sample.response_length:
             raise ContractError(f"{here}: {len(values)} values for {sample.response_length} response tokens")
         made[name] = array("f", [_number(here, value) for value in values])
@@ -345,9 +345,7 @@ class MismatchLimits:
             if limit is None or not tokens:
                 continue
             if name not in metrics:
-                raise ContractError(
-                    f"the trainer reports no {name}, which {key} = {limit:g} is a limit of: leave it out"
-                )
+                raise ContractError(f"{key} limits {name}, which the trainer does not report: remove {key}")
             if metrics[name] > limit:
                 raise MismatchError(
                     f"rollout {rollout_id}, first optimizer step: {name} is {metrics[name]:.3g} nats, over {key} = "

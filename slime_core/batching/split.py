@@ -101,7 +101,7 @@ class Cost:
 
     token: float
     """Operations of one token in the matrices of all layers."""
-    seen: float
+    attended: float
     """Operations per earlier token that a token attends to, in all layers."""
     predicted: float
     """Operations of one predicted token in the output head."""
@@ -117,7 +117,9 @@ class Cost:
         def number(*names: str, default: float | None = None) -> float:
             found = next((value for name in names if isinstance(value := config.get(name), int | float)), default)
             if found is None:
-                raise ConfigError(f"balance_by_flops: the model's config.json has no {names[0]}: leave it out")
+                raise ConfigError(
+                    f"balance_by_flops: the model's config.json has no {names[0]}: remove balance_by_flops"
+                )
             return found
 
         width, layers = number("hidden_size", "n_embd", "d_model"), number("num_hidden_layers", "n_layer", "n_layers")
@@ -134,8 +136,8 @@ class Cost:
     def of(self, prompt: int, responses: Sequence[int]) -> float:
         """Return the operations of a prompt of `prompt` tokens, computed once, and of responses of these lengths."""
         total = sum(responses)
-        seen = prompt**2 / 2 + sum(length * (prompt + length / 2) for length in responses)
-        return self.token * (prompt + total) + self.seen * seen + self.predicted * total
+        attended = prompt**2 / 2 + sum(length * (prompt + length / 2) for length in responses)
+        return self.token * (prompt + total) + self.attended * attended + self.predicted * total
 
 
 TOKENS = Cost(1.0, 0.0, 0.0)
@@ -166,7 +168,7 @@ def split_step(
 
     The longest groups come first, each to the share with the fewest tokens so far, or the lowest `cost`. Groups of
     equal rewards, which most trainers skip, are balanced separately. Denominators (`step_tokens`, `step_samples`) count
-    the masks of the whole step, with samples of one execution (`rollout_id`) as one. A sample with `remove_sample`
+    the masks of the whole step, with samples of one execution (same `rollout_id`) as one. A sample with `remove_sample`
     keeps its reward for the normalisation and has a mask of zeros. Samples without a reward and groups without response
     tokens are left out. `reads` lists fields the trainer reads.
 
@@ -186,15 +188,18 @@ def split_step(
                 sizes.append(_size(by_prompt, cost or TOKENS))
         for share, places in zip(shares, _longest_first(sizes, count), strict=True):
             share += [numbers[place] for place in places]
-    rollouts = _rollouts(groups)
-    trained = [0] * len(rollouts)
+    execution_numbers = _execution_numbers(groups)
+    trained = [0] * len(execution_numbers)
     for group in groups:
         for each in group.samples:
             if each.reward is not None:
-                trained[rollouts[id(each)]] += sum(each.loss_mask)
+                trained[execution_numbers[id(each)]] += sum(each.loss_mask)
     totals = (sum(trained), sum(count > 0 for count in trained))
-    numbers_of = rollout_id, step
-    return [_columns(groups, siblings, sorted(share), rollouts, totals, numbers_of, reads) for share in shares]
+    rollout_and_step = rollout_id, step
+    return [
+        _train_batch(groups, siblings, sorted(share), execution_numbers, totals, rollout_and_step, reads)
+        for share in shares
+    ]
 
 
 def _check_inputs(groups: Sequence[TrainGroup], reads: frozenset[SampleField]) -> None:
@@ -226,8 +231,8 @@ def _size(by_prompt: _Siblings, cost: Cost) -> float:
     )
 
 
-def _rollouts(groups: Sequence[TrainGroup]) -> dict[int, int]:
-    """The execution number of each sample, by the `id()` of its `TrainSample`."""
+def _execution_numbers(groups: Sequence[TrainGroup]) -> dict[int, int]:
+    """Number the executions of all groups from 0. Return each sample's number, by the `id()` of its `TrainSample`."""
     numbers: dict[tuple[int, int | None, int], int] = {}
     found: dict[int, int] = {}
     for group_number, group in enumerate(groups):
@@ -247,13 +252,13 @@ def _by_prompt(group: TrainGroup) -> _Siblings:
     return found
 
 
-def _columns(
+def _train_batch(
     groups: Sequence[TrainGroup],
     siblings: Sequence[_Siblings],
     share: Sequence[int],
-    rollouts: Mapping[int, int],
+    execution_numbers: Mapping[int, int],
     totals: tuple[int, int],
-    numbers_of: tuple[int, int],
+    rollout_and_step: tuple[int, int],
     reads: frozenset[SampleField],
 ) -> TrainBatch:
     prompts: list[tuple[int, ...]] = []
@@ -271,7 +276,7 @@ def _columns(
                 sample = each.sample
                 prompt_index.append(len(prompts))
                 group_index.append(number)
-                rollout_index.append(rollouts[id(each)])
+                rollout_index.append(execution_numbers[id(each)])
                 lengths.append(sample.response_length)
                 rewards.append(each.reward or 0.0)
                 importance.append(groups[number].weight)
@@ -298,8 +303,8 @@ def _columns(
         rollout_log_probs_T=log_probs,
         step_tokens=totals[0],
         step_samples=totals[1],
-        rollout_id=numbers_of[0],
-        step=numbers_of[1],
+        rollout_id=rollout_and_step[0],
+        step=rollout_and_step[1],
         columns_S=columns_S,
         columns_T=columns_T,
         fields_S={field: tuple(carried) for field, carried in fields_S.items()},

@@ -4,7 +4,7 @@ A request raises `EngineReplaced` when its engine is taken out; another engine m
 
 Example:
 
-    handle = EngineHandle(0, Used("local", "slime-local", engine), Limits.of(spec, silence_s=300.0))
+    handle = EngineHandle(0, BuiltChoice("local", "slime-local", engine), Limits.of(spec, silence_s=300.0))
     await handle.call("start", limit_s=600.0)
     output = await handle.generate(request)
 """
@@ -76,12 +76,14 @@ class Limits:
 class _Attempt(Cancellation):
     """A request at one engine; cancelled when the engine is taken out."""
 
-    __slots__ = ("newest", "version")
+    __slots__ = ("requested_version", "version")
 
-    def __init__(self, version: int, newest: int) -> None:
+    def __init__(self, version: int, requested_version: int) -> None:
         super().__init__()
-        self.version, self.newest = version, newest
-        """Version that the engine had, and the version it was last asked to load."""
+        self.version = version
+        """Version of the engine's weights when the request began."""
+        self.requested_version = requested_version
+        """Version that the engine was last asked to load, at that time."""
 
 
 @dataclass(slots=True, eq=False)
@@ -114,7 +116,7 @@ class EngineHandle:
     """Loop time at which it last made progress."""
     version: int = -1
     """Version of its weights."""
-    newest: int = sys.maxsize
+    requested_version: int = sys.maxsize
     """Version that it was last asked to load."""
     answers: int = 0
     """Answers since the last metrics."""
@@ -150,7 +152,8 @@ class EngineHandle:
             EngineFailure: the answer was made with weights that the engine must not serve any more, or not yet.
             ContractError: a part, or the whole, breaks the contract.
         """
-        work, attempt = len(request.prompt) + request.sampling.max_new_tokens, _Attempt(self.version, self.newest)
+        work = len(request.prompt) + request.sampling.max_new_tokens
+        attempt = _Attempt(self.version, self.requested_version)
         if not self.attempts:
             self.last_progress = attempt.task.get_loop().time()
         self.attempts[attempt] = None
@@ -208,8 +211,8 @@ class EngineHandle:
         self.last_progress = attempt.task.get_loop().time()
 
     def _check_version(self, version: int, oldest: int) -> None:
-        if not oldest <= version <= self.newest:
-            expected = f"{oldest}" if oldest == self.newest else f"{oldest} to {self.newest}"
+        if not oldest <= version <= self.requested_version:
+            expected = f"{oldest}" if oldest == self.requested_version else f"{oldest} to {self.requested_version}"
             raise EngineFailure("stale", f"it answered with weights of version {version}, expected {expected}")
 
     async def load(self, channel: WeightChannel, version: int) -> None:
@@ -219,7 +222,7 @@ class EngineHandle:
             EngineFailure: it took too long.
             Exception: what the engine raises.
         """
-        self.newest = version
+        self.requested_version = version
         try:
             async with asyncio.timeout(None) as self._loading:
                 self.limit_load()
@@ -240,7 +243,9 @@ class EngineHandle:
     def limit_load(self) -> None:
         """Start the time limit of a load, if the earlier requests have ended."""
         limit = self._loading
-        if limit and limit.when() is None and all(each.newest == self.newest for each in self.attempts):
+        if not limit or limit.when() is not None:
+            return
+        if all(each.requested_version == self.requested_version for each in self.attempts):
             limit.reschedule(asyncio.get_running_loop().time() + self.limits.load_s)
 
     @property

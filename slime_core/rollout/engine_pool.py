@@ -43,7 +43,7 @@ Resend: TypeAlias = Callable[[int, Load], Awaitable[None]]
 """Called with an engine's number and the load that receives the version there."""
 
 AHEAD = 8
-"""Extra work, in requests of this size, that a group's engine may have over the idlest one and still be chosen."""
+"""A group stays on its engine unless that has over `AHEAD` requests' more work than the idlest."""
 MOST_AFFINITIES = 8192
 """Groups and sessions whose engine is remembered, for cache reuse."""
 MOST_FAILED = 3
@@ -51,7 +51,7 @@ MOST_FAILED = 3
 MOST_ERRORS = 3
 """Requests in a row that an engine may fail before it is taken out, if another engine answers the last one."""
 SUSPECT_LOST = 2
-"""Engines that may die or hang over a request before it must run apart from other suspects."""
+"""Lost engines after which a request is a suspect; suspects run one at a time."""
 MOST_LOST = 6
 """Engines that may die or hang over a request before it fails."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S, URGENT_PAUSE_S = 1.0, 300.0, 4.0
@@ -63,8 +63,10 @@ CLOSE_S = 15.0
 LOOK_S = 1.0
 """Seconds between two checks for silent engines."""
 
-LATE, LEAST_LATE_S = 3.0, 60.0
-"""Start limit of the others, once one engine has started: a multiple of its start time; and the least, in seconds."""
+LATE_START_FACTOR = 3.0
+"""Once one engine has started, the others may take this multiple of its start time."""
+MIN_LATE_START_S = 60.0
+"""Least seconds that the others may take."""
 
 _LEAST, _FEWEST_ERRORS = attrgetter("work", "number"), attrgetter("errors_in_a_row", "work", "number")
 _NO_LOCK = nullcontext()
@@ -135,7 +137,7 @@ class EnginePool:
                 with suppress(Exception):
                     await ended
                     break
-            await asyncio.wait(starts, timeout=max(LEAST_LATE_S, LATE * (loop.time() - began)))
+            await asyncio.wait(starts, timeout=max(MIN_LATE_START_S, LATE_START_FACTOR * (loop.time() - began)))
         finally:
             await cancel_all(starts)
         late = EngineFailure("died", f"it had not started after {loop.time() - began:.0f} s")
@@ -214,7 +216,9 @@ class EnginePool:
     # --- requests
 
     async def generate(self, request: GenerateRequest, on_chunk: OnChunk | None = None) -> GenerateOutput:
-        """Return one answer, streamed to `on_chunk` if given. Other engines retry until a part is sent.
+        """Return one answer, streamed to `on_chunk` if given.
+
+        On failure, another engine retries, unless a part was already streamed.
 
         Raises:
             WorkerError: no engine serves, and none was restarted.

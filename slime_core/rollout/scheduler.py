@@ -293,26 +293,26 @@ class SyncScheduler(Scheduler):
 
 @dataclass(frozen=True, slots=True)
 class Staleness:
-    """The staleness limit: step r trains on no group from weights older than version r - `most`.
+    """The staleness limit: rollout r trains on no group from weights older than version r - `most`.
 
-    A group of version v may be trained on until step v + `most`, and a step takes the oldest finished groups. Once
-    step r has taken its groups, let left(v) count the other groups of versions up to v, finished or in flight. They
-    must fit into the steps r + 1 to v + `most`:
+    A group of version v may be trained on until rollout v + `most`, and a rollout takes the oldest finished groups.
+    Once rollout r has its groups, let left(v) count the other groups of versions up to v, finished or in flight. They
+    must fit into the rollouts r + 1 to v + `most`:
 
         left(v) <= batch * (v + most - r)        for each v
 
     `room` ensures this for new groups, which have the newest version. `must_wait` ensures it for groups in flight: the
-    step waits for them while the inequality fails for some v.
+    rollout waits for them while the inequality fails for some v.
     """
 
     batch: int
-    """Fresh groups that a step takes."""
+    """Fresh groups that a rollout takes."""
     num_rollout: int
-    """Steps of the run; no group is generated for later ones."""
+    """Rollouts of the run; no group is generated for later ones."""
     most: int = 1
     """Most versions that a group may be behind (`max_staleness`)."""
     over_sampling: int | None = None
-    """Groups in flight or ready while a step waits, with no draws at other times; None: draw at any time."""
+    """Target for groups in flight or ready; if set, draw only while a step waits. None: draw at any time."""
 
     def room(self, version: int, collected: int, waiting_for: int | None) -> int:
         """Most groups that may be in flight or ready with weights of this version, after `collected` steps."""
@@ -349,7 +349,7 @@ class _Flight(NamedTuple):
 
 
 class ContinuousScheduler(Scheduler):
-    """The policy `continuous`, and `sync` with partial rollouts, which pause while the trainer works."""
+    """The policy `continuous`, and `sync` with partial rollouts, where generation pauses during training."""
 
     def __init__(self, parts: Parts, staleness: Staleness) -> None:
         super().__init__(parts)
@@ -432,7 +432,7 @@ class ContinuousScheduler(Scheduler):
     async def _draw_loop(self) -> None:
         try:
             while True:
-                if count := self._free():
+                if count := self._groups_to_draw():
                     async with self._drawing:
                         for group in await self._source.draw(count):
                             self._start(group)
@@ -441,7 +441,7 @@ class ContinuousScheduler(Scheduler):
         except BaseException as error:
             self._fail(error)
 
-    def _free(self) -> int:
+    def _groups_to_draw(self) -> int:
         # Draw the first group alone, to learn how many samples it has.
         alive = len(self._flights) + len(self._ready)
         free = self._staleness.room(self._version, self._collected, self._waiting_for) - alive
@@ -471,24 +471,24 @@ class ContinuousScheduler(Scheduler):
 
     def _freed(self) -> None:
         self._generating -= 1
-        if self._free():
+        if self._groups_to_draw():
             self._changed.set()
 
     async def _finish(self, ran: RunGroup, version: int) -> None:
         self._stats.add_samples([ran])
         for execution in ran.executions.values():
             self._stats.errors.add(execution.failure)
-        kept = RolloutStats("")
+        filtered = RolloutStats("")
         short = self._waiting_for is not None and len(self._ready) < self._waiting_for
-        self.filter_groups([ran], FilterContext(self._collected), kept, want=int(short))
+        self.filter_groups([ran], FilterContext(self._collected), filtered, want=int(short))
         await self.emit(SamplesDone(self._collected, [each.sample for each in ran.scored], evaluation=False))
         del self._flights[ran.drawn.id]
-        self._stats.failed += kept.failed
-        for group in kept.kept:
+        self._stats.failed += filtered.failed
+        for group in filtered.kept:
             heapq.heappush(self._ready, (version, group.id.draw, group))
-        for group in kept.dropped:
-            self._stats.drop(group, kept.reasons[group.id])
-        await self.emit(GroupsDone(self._collected, kept.kept, kept.reasons))
+        for group in filtered.dropped:
+            self._stats.drop(group, filtered.reasons[group.id])
+        await self.emit(GroupsDone(self._collected, filtered.kept, filtered.reasons))
 
     def _fail(self, error: BaseException) -> None:
         # Keep the first error for `collect`; a cancelled task is no error, since `close` cancels tasks.

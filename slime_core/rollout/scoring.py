@@ -141,7 +141,7 @@ class ScoredSample:
     ) -> None:
         """Add one verdict. A failure or `Unscored` of a reward with a weight leaves the sample without a reward.
 
-        With `counted=False`, for the verdict on another sample of the execution, metrics leave it out.
+        `counted=False` keeps a verdict copied from the main sample out of metrics.
         """
         verdict = Unscored(answer.reason, answer.retryable, answer.detail) if isinstance(answer, Failure) else answer
         if isinstance(verdict, Unscored):  # it becomes part of metric names, rows and transcripts
@@ -182,7 +182,10 @@ class Execution:
     __slots__ = ("is_closed", "main", "measured", "non_generation_s", "scored")
 
     def __init__(self, samples: Sequence[Sample], keeps_parts: bool = False, failure: Failure | None = None) -> None:
-        """Samples without a score get the main sample's, and close if it is closed; `failure` is the generator's."""
+        """A sample without a score inherits the main sample's; if the main sample is closed, all are.
+
+        `failure` is the generator's.
+        """
         self.is_closed = False
         """Whether its samples have their final rewards."""
         self.measured: Mapping[str, Sequence[float]] = {}

@@ -109,7 +109,7 @@ SetupT = TypeVar("SetupT", bound=Setup)
 
 LONGEST_SILENCE_S = 300.0
 """Default for the longest time without a token from an engine, however long a sample may take."""
-OF_A_RUN = frozenset({"buffer", "data_source", "engine", "launcher", "tracker", "trainer", "transport"})
+RUN_SETUP_ROLES = frozenset({"buffer", "data_source", "engine", "launcher", "tracker", "trainer", "transport"})
 """Roles whose factories need more than a plain `Setup`."""
 
 
@@ -178,9 +178,9 @@ class Builder:
         """Build another registered choice; plugins call this as `setup.make`. A reward is isolated as in a run.
 
         Raises:
-            PluginError: only a factory of the same role can build it.
+            PluginError: the role needs run-level setup, so only a factory of that role can build it.
         """
-        if role in OF_A_RUN:
+        if role in RUN_SETUP_ROLES:
             raise PluginError(
                 f'setup.make("{role}", "{name}"): only a factory of the same role can build it; offer a {role} that '
                 f"wraps it, and choose that by [{role}] use"

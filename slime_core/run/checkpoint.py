@@ -46,7 +46,7 @@ SCHEMA_VERSION = 1
 OWN_DEPTH = 3
 """Path components of a checkpoint file inside the run folder, as in checkpoints/rollout_000020/state.json."""
 STORAGE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EIO)
-"""Errors of a worker that are the storage's; their texts are found in the worker's message."""
+"""Errno values whose text in a worker's message means storage failed."""
 
 
 class _Schema(BaseModel):
@@ -148,8 +148,7 @@ def verify(path: Path, contents: bool = True) -> Checkpoint:
     """
     manifest, name = read_manifest(path), _name(path)
     if STATE not in manifest.files or not name or int(name[1]) != manifest.rollout_id:
-        whose = f"its manifest, of rollout {manifest.rollout_id}, is not its own"
-        raise CheckpointError(f"checkpoint {path} is damaged: {whose}")
+        raise CheckpointError(f"checkpoint {path} is damaged: its manifest is for rollout {manifest.rollout_id}")
     for file, expected in manifest.files.items():
         with _damage(path):
             inside(path, file)
@@ -292,8 +291,8 @@ class Saver:
     ) -> None:
         """Take a snapshot after `rollout_id` rollouts; `finished` completes it and returns the checkpoint.
 
-        Completing it removes old checkpoints, and later ones, which an earlier resume has abandoned. With `is_best`,
-        the link `best` then points to it. `end_of_turn` is added to the end ids in generation_config.json.
+        Completing it removes old checkpoints, and newer ones left from before a resume. With `is_best`, the link `best`
+        then points to it. `end_of_turn` is added to the end ids in generation_config.json.
 
         Raises:
             RunFolderError: the disk is full or read-only; the message names the previous checkpoint, which remains.

@@ -133,7 +133,10 @@ class Accounts:
         return self.uses.pop(group_id, 0)
 
     def groups_needed(self, batch: int, ratio: float) -> int:
-        """Return how many groups to generate so that `batch` more uses keep at most `ratio` a group; below 1: none."""
+        """Return how many new groups keep average uses per group at or below `ratio` after `batch` more uses.
+
+        0 or less means none.
+        """
         uses, entered = self.recorded["trained"], self.recorded["buffered"]
         return math.ceil((uses + batch) / ratio) - entered
 
@@ -193,7 +196,7 @@ class Ledger:
         return {group_id: uses.get(group_id, 0) for group_id, state in live if state is GroupState.BUFFERED}
 
     def reconcile(self, buffered: int, in_flight: int = 0, finished: int = 0) -> None:
-        """Check the numbers of groups in the buffer, in flight or returned to the source, and finished.
+        """Check three counts: `buffered`; `in_flight`, including groups returned to the source; `finished`.
 
         Raises:
             LedgerError: the numbers differ, or groups came or went without a state change.

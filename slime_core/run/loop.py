@@ -99,12 +99,12 @@ class BaseLoop(ABC):
     async def _evaluate_if_due(self) -> None:  # noqa: B027  # an optional step
         """Evaluate if an evaluation is due after this rollout."""
 
-    async def _parts(self) -> Mapping[str, Json]:
+    async def _state_dict(self) -> Mapping[str, Json]:
         """Return this loop's part of a checkpoint, apart from the model, its progress and the plugins."""
         return {}
 
     def _restore(self, checkpoint: Checkpoint, state: CheckpointState) -> None:  # noqa: B027  # an optional step
-        """Restore the part that `_parts` returned.
+        """Restore the part that `_state_dict` returned.
 
         Raises:
             CheckpointError: the part does not fit this run.
@@ -207,7 +207,7 @@ class BaseLoop(ABC):
         state: dict[str, Json] = {
             "step": self._step,
             "train_steps": session.train_steps,
-            **await self._parts(),
+            **await self._state_dict(),
             "metrics_position": self._metrics.position(),
             "day": session.build.day.isoformat(),
             "plugins": self._plugins,
@@ -339,7 +339,7 @@ class Loop(BaseLoop):
             await self._save(is_best=True)
             self._display.message(f"best so far: {self._best_metric} {self._best:.3f} after {self.rollout_id} rollouts")
 
-    async def _parts(self) -> Mapping[str, Json]:
+    async def _state_dict(self) -> Mapping[str, Json]:
         session = self._session
         await self._samples.flush()
         async with session.scheduler.pause_draws():

@@ -42,7 +42,7 @@ CHECKED = 2_000
 """Rows per data set whose labels are checked and whose prompts are measured."""
 SHOWN = 60
 """Characters of a label that an error quotes."""
-BYTES = 4
+MAX_BYTES_PER_CHAR = 4
 """Most bytes per character; a token has at least one byte."""
 
 RowCheck = Callable[[Sample], str | None]
@@ -137,22 +137,22 @@ class RowChecks:
                     text = renders.prompt_text(sample, self._tokenizer)
                 except DataError as error:
                     return str(error)
-                if (why := self._misfit(text, prefix)) is not None:
+                if (why := self._length_problem(text, prefix)) is not None:
                     return why
             # Check all labels if bad rows are left out.
             checks = report.prompts < CHECKED or plan.config.data.max_bad_row_rate > 0
-            if checks and (why := self._unscorable(sample, rewards, file, prefix)) is not None:
+            if checks and (why := self._label_problem(sample, rewards, file, prefix)) is not None:
                 return f"{why}{_places(sample.label, key, prefix)}"
             self._note(report, sample, text)
             return None
 
         return check
 
-    def _misfit(self, prompt: str, prefix: str) -> str | None:
+    def _length_problem(self, prompt: str, prefix: str) -> str | None:
         context = self.context
         if (
             context is None
-            or len(prompt) * BYTES < context
+            or len(prompt) * MAX_BYTES_PER_CHAR < context
             or (tokens := len(self._tokenizer.encode(prompt))) < context
         ):
             return None
@@ -166,12 +166,12 @@ class RowChecks:
             f"(rollout_max_context_len, or the model's positions){advice}"
         )
 
-    def _unscorable(self, sample: Sample, rewards: Sequence[str], file: Path | None, prefix: str) -> str | None:
+    def _label_problem(self, sample: Sample, rewards: Sequence[str], file: Path | None, prefix: str) -> str | None:
         own = sample.custom_rm_path or sample.metadata.get("rm_type")
         for name in [own] if isinstance(own, str) else rewards:
-            if (why := self._label(name, sample)) is None:
+            if (why := self._check_label(name, sample)) is None:
                 continue
-            if sample.label is None and self._label(name, replace(sample, label="1")) != why:
+            if sample.label is None and self._check_label(name, replace(sample, label="1")) != why:
                 raise ConfigError(
                     f"reward {name!r} needs a gold answer, and label_key is not set: give --{prefix}label-key "
                     f"COLUMN{_columns(file)}"
@@ -181,7 +181,7 @@ class RowChecks:
             return f"reward {name!r} cannot score its label {shown}: {why}"
         return None
 
-    def _label(self, name: str, sample: Sample) -> str | None:
+    def _check_label(self, name: str, sample: Sample) -> str | None:
         if name not in self._rewards:
             self._rewards[name] = self._checking_reward(name)
         if (found := self._rewards[name]) is None:

@@ -114,8 +114,8 @@ def derived_changes(
         )
     if before["save_interval"] != now["save_interval"] and now["update_weights_interval"] != 1:
         yield (
-            f"save_interval: {before['save_interval']} -> {now['save_interval']}. Each save publishes the weights, and "
-            f"update_weights_interval = {now['update_weights_interval']} does so less often"
+            f"save_interval: {before['save_interval']} -> {now['save_interval']}. Each save also publishes "
+            "weights, so this changes when engines get them"
         )
 
 

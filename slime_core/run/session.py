@@ -73,7 +73,7 @@ from slime_core.sample import Json
 from slime_core.telemetry import Display
 from slime_core.telemetry.recording import SampleWriter, recorder
 
-NONE: MemoryTags = frozenset()
+NO_TAGS: MemoryTags = frozenset()
 
 
 class Phase(enum.Enum):
@@ -91,16 +91,16 @@ class Memory:
         self,
         engine: ReleasesMemory | None = None,
         trainer: ReleasesMemory | None = None,
-        of_engine: MemoryTags = NONE,
-        of_trainer: MemoryTags = NONE,
+        of_engine: MemoryTags = NO_TAGS,
+        of_trainer: MemoryTags = NO_TAGS,
     ) -> None:
         """Set what the engine releases while ranks train, and what the ranks release while engines generate."""
         self._sides = engine, trainer
-        self._phase, self._released = Phase.PUBLISH, (NONE, NONE)
+        self._phase, self._released = Phase.PUBLISH, (NO_TAGS, NO_TAGS)
         self._released_in = {
-            Phase.GENERATE: (NONE, of_trainer),
-            Phase.PUBLISH: (of_engine - {MemoryTag.WEIGHTS}, NONE),
-            Phase.TRAIN: (of_engine, NONE),
+            Phase.GENERATE: (NO_TAGS, of_trainer),
+            Phase.PUBLISH: (of_engine - {MemoryTag.WEIGHTS}, NO_TAGS),
+            Phase.TRAIN: (of_engine, NO_TAGS),
         }
 
     async def go_to(self, phase: Phase) -> None:
@@ -283,8 +283,8 @@ class Session(BaseSession):
                 self.trainer, self.engine, self._transport, rendezvous=spec.rendezvous
             )
             roles, cluster = self.plan.roles, self.plan.config.cluster
-            of_engine = roles.one(EngineSpec).spec.releases if cluster.offloads_rollout else NONE
-            of_trainer = roles.one(TrainerSpec).spec.releases if cluster.offloads_train else NONE
+            of_engine = roles.one(EngineSpec).spec.releases if cluster.offloads_rollout else NO_TAGS
+            of_trainer = roles.one(TrainerSpec).spec.releases if cluster.offloads_train else NO_TAGS
             self.memory = Memory(self.engine, self.trainer, of_engine, of_trainer)
         self._phase("engine: loading the model")
         await gather_or_cancel(self.engine.start(), *(each.start() for each in self.build.models.values()))

@@ -206,7 +206,7 @@ class Trainer:
         return TrainReport(steps, scores, self._perf(groups, ended - began), (began, ended))
 
     def _perf(self, groups: Sequence[TrainGroup], seconds: float) -> dict[str, float]:
-        """Return training speed as slime counts it: tokens of whole sequences, and three forward passes, per rank."""
+        """Return training speed. Tokens/s count whole sequences; only TFLOPS are per rank, at three forward passes."""
         lengths = [(each.sample.prompt_length, each.sample.response_length) for one in groups for each in one.samples]
         found = {
             "perf/actor_train_time": seconds,
@@ -244,9 +244,9 @@ class Trainer:
         return self._shares.merged(results)
 
     async def publish(self, version: int, engines: Sequence[int]) -> None:
-        """Send the current weights as a version; an engine switches in its own `load_weights`.
+        """Send the current weights as a version. Engines switch in `load_weights`.
 
-        `engines` are the ones that receive during the call, if the transport waits for them.
+        `engines`: numbers of those that read during the send, if the transport waits for them.
         """
         async with self._turn:
             await self._call_all("publish", (version, tuple(engines)))

@@ -282,8 +282,8 @@ def test_shaped_rewards_keep_their_form(rows: list[list[float | None]]) -> None:
 @table(
     "returned, complaint",
     [
-        (None, "expected a row of rewards a group, got NoneType"),
-        ([[0.0, 1.0]], "1 rows for 2 groups; return a row a group"),
+        (None, "expected one row of rewards per group, got NoneType"),
+        ([[0.0, 1.0]], "1 rows for 2 groups; return one row per group"),
         ([[0.0, 1.0], 0.5], "group kit:e0:r1:d1: expected a row of rewards, got float"),
         ([[0.0], [0.0, None, 1.0]], "group kit:e0:r0:d0: 1 rewards for 2 samples"),
         ([[0.0, 1.0], [0.0, 0.0, 1.0]], "sample 1: shaped to 0.0, but it has no reward: leave it None"),
@@ -317,7 +317,7 @@ def test_a_value_for_every_column_is_returned_as_numbers() -> None:
         (GOOD | {"other": 1}, "made columns turn, place, loss_mask, other"),
         (GOOD | {"turn": None}, "column 'turn': expected a float, got NoneType"),
         (GOOD | {"turn": float("nan")}, "column 'turn': nan is not finite"),
-        (GOOD | {"place": 1.0}, "column 'place': expected a number a response token, got float"),
+        (GOOD | {"place": 1.0}, "column 'place': expected one number per response token, got float"),
         (GOOD | {"place": [1.0]}, "column 'place': 1 values for 3 response tokens"),
         (GOOD | {"place": [0, 1, "2"]}, "column 'place': expected a float, got str '2'"),
         (GOOD | {LOSS_MASK: [0.5, 0, 0]}, "token 0 is 0.5; a mask is 0 or 1"),

@@ -180,7 +180,7 @@ def test_the_culprit_is_named() -> None:
     short = BuiltChoice("short", "odd", lambda sample, group, ctx: {})
     with pytest.raises(ContractError, match=r"^batch transform of plugin odd, sample 0 of group 0: made columns none"):
         Preparation(makers=[ColumnMaker(short, {"a": Grain.SAMPLE})]).of(draw_of(groups), rollout_id=0)  # type: ignore[arg-type]
-    with pytest.raises(ContractError, match=r"^reward shaper of plugin odd: expected a row of rewards a group"):
+    with pytest.raises(ContractError, match=r"^reward shaper of plugin odd: expected one row of rewards per group"):
         Preparation([BuiltChoice("odd", "odd", lambda groups, ctx: None)]).of(draw_of(groups), rollout_id=0)  # type: ignore[arg-type]
 
 
@@ -380,5 +380,7 @@ def test_over_it_the_error_names_step_figures_and_limit(
 def test_a_limit_of_what_is_not_reported_is_an_error_unless_nothing_was_computed() -> None:
     limits = MismatchLimits(mean=0.1)
     limits.check({}, rollout_id=0, tokens=0)
-    with pytest.raises(ContractError, match="reports no train/train_rollout_logprob_abs_diff"):
+    with pytest.raises(
+        ContractError, match="limits train/train_rollout_logprob_abs_diff, which the trainer does not report"
+    ):
         limits.check({}, rollout_id=0, tokens=1)

@@ -72,7 +72,7 @@ def test_every_scored_sample_arrives_once_with_its_own_columns(
     groups: list[Group], ranks: int, data: st.DataObject
 ) -> None:
     weights = [data.draw(st.sampled_from([1.0, 0.5])) for _ in groups]
-    cost = data.draw(st.sampled_from([None, Cost(token=2.0, seen=1.0, predicted=3.0)]))
+    cost = data.draw(st.sampled_from([None, Cost(token=2.0, attended=1.0, predicted=3.0)]))
     batches = split_step(prepared(groups, weights), ranks, rollout_id=7, cost=cost)
     assert len(batches) == ranks
     assert Counter(each for batch in batches for each in unpack(batch)) == Counter(expected(groups, weights))
@@ -151,7 +151,7 @@ def test_what_a_trainer_reads_comes_out_of_steps_and_ranks_with_its_sample(
     groups: list[Group], ranks: int, steps: int, data: st.DataObject
 ) -> None:
     reads = INPUT_FIELDS | data.draw(st.frozensets(st.sampled_from(SampleField)))
-    cost = data.draw(st.sampled_from([None, Cost(token=2.0, seen=1.0, predicted=3.0)]))
+    cost = data.draw(st.sampled_from([None, Cost(token=2.0, attended=1.0, predicted=3.0)]))
     for group in groups:
         for sample in group.samples:
             for field, values in BROUGHT.items():
@@ -248,7 +248,7 @@ def test_no_groups_make_empty_batches(ranks: int) -> None:
 
 
 def test_a_group_shares_its_prompt_and_attends_to_it() -> None:
-    cost = Cost(token=1.0, seen=10.0, predicted=100.0)
+    cost = Cost(token=1.0, attended=10.0, predicted=100.0)
     assert cost.of(4, [2, 3]) == (4 + 5) + 10.0 * (8 + 2 * (4 + 1) + 3 * (4 + 1.5)) + 100.0 * 5
 
 
@@ -295,7 +295,7 @@ def test_a_cost_by_hand() -> None:
 @table("name", [name for name in SIZES_OF_A_MODEL if name != "intermediate_size"])
 def test_the_size_that_is_missing_is_named(name: str) -> None:
     config = {key: size for key, size in SIZES_OF_A_MODEL.items() if key != name}
-    with pytest.raises(ConfigError, match=rf"the model's config.json has no {name}: leave it out"):
+    with pytest.raises(ConfigError, match=rf"the model's config.json has no {name}: remove balance_by_flops"):
         Cost.of_config(config)
 
 

@@ -75,7 +75,7 @@ class Finetuning(BaseLoop):
         for note in notes:
             display.message(note)
 
-    async def _parts(self) -> Mapping[str, Json]:
+    async def _state_dict(self) -> Mapping[str, Json]:
         return {"data": self._data}
 
     def _restore(self, checkpoint: Checkpoint, state: CheckpointState) -> None:

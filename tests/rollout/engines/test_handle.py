@@ -46,7 +46,7 @@ class Engine:
 def play(use: Callable[[EngineHandle, Engine], Awaitable[None]]) -> None:
     async def main() -> None:
         engine = Engine()
-        handle = EngineHandle(0, BuiltChoice("e", "tests", engine), Limits(9, 9, 9, 9), version=0, newest=0)  # type: ignore[arg-type]
+        handle = EngineHandle(0, BuiltChoice("e", "tests", engine), Limits(9, 9, 9, 9), version=0, requested_version=0)  # type: ignore[arg-type]
         await use(handle, engine)
         assert (handle.work, handle.attempts) == (0, {})
 
@@ -57,7 +57,7 @@ def play(use: Callable[[EngineHandle, Engine], Awaitable[None]]) -> None:
 @table("version, stale", [(2, True), (3, False), (4, False), (5, True)])
 def test_an_answer_is_of_weights_between_those_served_and_those_being_loaded(version: int, stale: bool) -> None:
     async def use(handle: EngineHandle, engine: Engine) -> None:
-        handle.version, handle.newest, engine.version = 3, 4, version
+        handle.version, handle.requested_version, engine.version = 3, 4, version
         engine.may_answer.set()
         if stale:
             with pytest.raises(EngineFailure, match=f"with weights of version {version}, expected 3 to 4"):
@@ -72,7 +72,7 @@ def test_an_answer_may_be_of_the_weights_that_were_served_when_it_was_asked() ->
     async def use(handle: EngineHandle, engine: Engine) -> None:
         task = asyncio.create_task(handle.generate(REQUEST))
         await asyncio.sleep(1.0)
-        handle.version = handle.newest = 1
+        handle.version = handle.requested_version = 1
         engine.may_answer.set()
         assert (await task).weight_version == 0
         with pytest.raises(EngineFailure, match=r"of version 0, expected 1$"):
