@@ -44,18 +44,8 @@ ENVIRONMENT = "environment"
 
 def check_fit(config: RunConfig, roles: ChosenRoles, catalog: Catalog) -> None:
     """Raise ConfigError unless a run's choices fit each other and its keys; one message lists all problems."""
-    checks = (
-        _columns,
-        _companions,
-        _estimation,
-        _rewards,
-        _unused,
-        _train_data,
-        _memory_problems,
-        _interval_problems,
-        _bf16_problems,
-        _replay,
-    )
+    resources = (_memory_problems, _interval_problems, _bf16_problems, _replay)
+    checks = (_columns, _companions, _estimation, _rewards, _unused, _train_data, *resources)
     if problems := [problem for check in checks for problem in check(config, roles, catalog)]:
         raise ConfigError("\n".join(problems))
 
