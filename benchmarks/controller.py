@@ -133,13 +133,13 @@ async def _contender(kind: str, slime: Path | None) -> tuple[Collect, Callable[[
         return slimes_loop(slime, Answer(IDS, LOG_PROBS, TEXT, PROMPT), batch=BATCH, group=GROUP), _nothing
     engine = AtOnce()
     scheduler = controller(kind, engine)
-    scheduler.published(0)
+    scheduler.resume_with(0)
 
     async def collect(rollout_id: int) -> int:
         before = engine.answers  # what is handed over may have been generated earlier
         await scheduler.collect(rollout_id, BATCH)
         await scheduler.settle()
-        scheduler.published(rollout_id + 1)
+        scheduler.resume_with(rollout_id + 1)
         return engine.answers - before
 
     return collect, scheduler.close

@@ -25,7 +25,7 @@ from slime_core.aio import cancel_all
 from slime_core.roles import FilterContext
 from slime_core.rollout import Parts, RolloutResult, Scheduler
 from slime_core.rollout.metrics import RolloutStats
-from slime_core.rollout.runner import Purpose, RunGroup
+from slime_core.rollout.runner import GroupProgress, Purpose
 from slime_core.sample import Group
 from slime_simulate import FleetShape, Lengths, Scenario, simulate
 
@@ -63,11 +63,11 @@ class Discard(Scheduler):
 
     async def collect(self, rollout_id: int, want: int) -> RolloutResult:
         """Draw half as much again as is wanted, and take what finishes first."""
-        finished: list[RunGroup] = []
+        finished: list[GroupProgress] = []
         enough = asyncio.Event()
 
         async def one(group: Group) -> None:
-            finished.extend(await self.runner.run([group], Purpose(rollout_id, False, self.policy.sampling)))
+            finished.extend(await self.runner.run_groups([group], Purpose(rollout_id, False, self.policy.sampling)))
             if len(finished) >= want:
                 enough.set()
 

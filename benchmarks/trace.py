@@ -105,7 +105,7 @@ def _mark(in_flight: SamplesInFlight, sample: Marked) -> None:
     group, index, evaluation, whats = sample
     with in_flight.track(group, index, evaluation=evaluation) as state:
         for what in whats:
-            state.waits_for(what)
+            state.set_wait(what)
 
 
 def _visit(sample: Marked) -> None:

@@ -117,9 +117,9 @@ def _top_p(
 Ended: TypeAlias = Callable[[GroupId, int | None, bool, Sequence[tuple[str, float]], float], None]
 """Called when a sample ends: group, index, whether it is an evaluation, the label and start of each wait, and the end.
 Times are seconds of `time.monotonic`."""
-A_SLOT = "a free slot"
+WAITING_FOR_SLOT = "a free slot"
 """Label of a sample that has no slot yet."""
-NOTHING = "its turn"
+NOT_STARTED = "its turn"
 """Label of a sample that has not reported what it waits for."""
 FIRST_S = 25.0
 """Seconds without a finished sample before `StallReporter` reports."""
@@ -150,13 +150,15 @@ class SamplesInFlight:
     @property
     def text(self) -> str:
         """Such as "engine: 37 samples, reward math: 2 samples"; "nothing" when none is in flight."""
-        counts = Counter(each.what for each in tuple(self.samples) if each.what != NOTHING)
+        counts = Counter(each.what for each in tuple(self.samples) if each.what != NOT_STARTED)
         return ", ".join(f"{what}: {n} sample{'s' * (n != 1)}" for what, n in sorted(counts.items())) or "nothing"
 
     @property
     def running(self) -> "list[SampleInFlight]":
         """Samples that have a slot, the longest current wait first."""
-        return sorted((each for each in tuple(self.samples) if each.what != A_SLOT), key=lambda each: each.since)
+        return sorted(
+            (each for each in tuple(self.samples) if each.what != WAITING_FOR_SLOT), key=lambda each: each.since
+        )
 
 
 @dataclass(slots=True, eq=False)
@@ -167,7 +169,7 @@ class SampleInFlight:
     _group: GroupId
     _index: int | None
     _evaluation: bool
-    what: str = NOTHING
+    what: str = NOT_STARTED
     """Label of what the sample waits for."""
     place: str = ""
     """Engine that handles its call, if there are several."""
@@ -180,7 +182,7 @@ class SampleInFlight:
     _calls: int = 0
     _token: "Token[SampleInFlight | None] | None" = None
 
-    def waits_for(self, what: str) -> None:
+    def set_wait(self, what: str) -> None:
         """Record what the sample waits for from now on."""
         self.what, self.since = what, time.monotonic()
         if len(self.marks) < MOST_MARKS:
@@ -190,7 +192,7 @@ class SampleInFlight:
         """Count an engine call, in any task; returns what `call_ends` takes."""
         self._calls += 1
         if self._calls == 1:
-            self.waits_for("engine")
+            self.set_wait("engine")
         return _current.set(self)
 
     def call_ends(self, token: "Token[SampleInFlight | None]") -> None:
@@ -198,7 +200,7 @@ class SampleInFlight:
         _current.reset(token)
         self._calls -= 1
         if not self._calls and self.what == "engine":
-            self.waits_for("generator")
+            self.set_wait("generator")
 
     def label(self, now: float) -> str:
         """The sample's identity, what it waits for, and for how long."""
@@ -207,7 +209,7 @@ class SampleInFlight:
         return f"sample {self._index} of group {self._group}, {now - self.since:.0f} s in {where}{generator}"
 
     def __enter__(self) -> "SampleInFlight":
-        self.waits_for(self.what)
+        self.set_wait(self.what)
         self._in_flight.samples[self] = None
         self._token = _current.set(self)
         return self
@@ -225,7 +227,7 @@ class SampleInFlight:
 _current: ContextVar[SampleInFlight | None] = ContextVar("sample in flight", default=None)
 
 
-def waits_at(place: str) -> None:
+def set_engine(place: str) -> None:
     """Record which of several engines the current sample waits for."""
     if (state := _current.get()) is None:
         return
@@ -237,10 +239,10 @@ def waits_at(place: str) -> None:
         marks.append((place, time.monotonic()))
 
 
-def waits_for(what: str) -> None:
+def set_wait(what: str) -> None:
     """Record what the current sample waits for from now on."""
     if (state := _current.get()) is not None:
-        state.waits_for(what)
+        state.set_wait(what)
 
 
 class StallReporter:

@@ -34,7 +34,7 @@ from slime_core.roles import (
     WatchesWorkers,
     WeightChannel,
 )
-from slime_core.rollout.calls import OnChunk, waits_at
+from slime_core.rollout.calls import OnChunk, set_engine
 from slime_core.rollout.engine_handle import EngineFailure, EngineHandle, EngineReplaced, Limits
 from slime_core.sample import GroupId
 
@@ -246,7 +246,7 @@ class EnginePool:
                     self._counts["retries"] += 1
                 again = True
                 if len(self._engines) > 1:
-                    waits_at(f"engine {handle.number}")
+                    set_engine(f"engine {handle.number}")
                 try:
                     output = await handle.generate(request, counted)
                 except (WorkerError, EngineReplaced) as error:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 
 from slime_core.errors import RolloutError
 from slime_core.roles import Removal
-from slime_core.rollout.runner import RunGroup
+from slime_core.rollout.runner import GroupProgress
 from slime_core.rollout.scoring import ErrorBudget, execution_rewards
 from slime_core.sample import Group, GroupId, Sample, Status
 from slime_core.score import NotApplicable, Score
@@ -27,8 +27,10 @@ PASSING_REWARD = 1.0
 """Least reward with which a sample passes, for pass@k."""
 ROUNDS = "round_number"
 """Metadata key of a sample's number of turns, as in slime."""
-LOOKED_AT, REPEATS = 10_000, 10.0
-"""Characters checked at a response's end, and the zlib compression ratio that counts as repetition; both slime's."""
+REPETITION_WINDOW = 10_000
+"""Characters at a response's end that are checked for repetition, as in slime."""
+REPETITION_RATIO = 10.0
+"""Compression ratio of zlib that counts as repetition, as in slime."""
 
 
 def sample_metrics(prefix: str, samples: Sequence[Sample]) -> dict[str, float]:
@@ -43,14 +45,14 @@ def sample_metrics(prefix: str, samples: Sequence[Sample]) -> dict[str, float]:
 
 
 def repeats_itself(text: str) -> bool:
-    """Whether the last `LOOKED_AT` characters of a long text compress by more than the factor `REPEATS`."""
-    if len(text) <= LOOKED_AT:
+    """Whether the last `REPETITION_WINDOW` characters of a long text compress by more than `REPETITION_RATIO`."""
+    if len(text) <= REPETITION_WINDOW:
         return False
-    end = text[-LOOKED_AT:].encode("utf-8", "surrogatepass")
-    return len(end) > REPEATS * len(zlib.compress(end, 9))
+    end = text[-REPETITION_WINDOW:].encode("utf-8", "surrogatepass")
+    return len(end) > REPETITION_RATIO * len(zlib.compress(end, 9))
 
 
-def turns(samples: Sequence[Sample]) -> dict[str, float]:
+def turn_metrics(samples: Sequence[Sample]) -> dict[str, float]:
     """Return lengths with and without tool tokens, if there are any, and turns, if a generator counts them."""
     found: dict[str, float] = {}
     whole = [sample.response_length for sample in samples]
@@ -160,7 +162,7 @@ class RolloutStats:
         self._non_generation_s: list[float] = []
         self._before_resume = metrics
 
-    def add_samples(self, groups: Iterable[RunGroup]) -> None:
+    def add_samples(self, groups: Iterable[GroupProgress]) -> None:
         """Count the verdicts on groups, and record what their generators measured."""
         for group in groups:
             for execution in group.executions.values():
@@ -180,7 +182,7 @@ class RolloutStats:
         self.dropped.append(group)
         self.reasons[group.id] = reason
 
-    def remove(self, removals: Iterable[Removal]) -> None:
+    def exclude_samples(self, removals: Iterable[Removal]) -> None:
         """Exclude samples of kept groups from training; changes copies of these groups."""
         by_group: defaultdict[GroupId, set[int]] = defaultdict(set)
         for removal in removals:
@@ -221,7 +223,8 @@ class RolloutStats:
             found[f"rollout/{metric}/not_applicable"] = float(count)
         found |= {f"rollout/sample_filter/{reason}": float(count) for reason, count in sorted(self._removed.items())}
         found |= {f"rollout/errors/{reason}": float(count) for reason, count in sorted(self.errors.counts.items())}
-        found |= pass_rates("passrate/", [execution_rewards(group.samples) for group in self.kept]) | turns(samples)
+        found |= pass_rates("passrate/", [execution_rewards(group.samples) for group in self.kept])
+        found |= turn_metrics(samples)
         found |= engine_metrics(samples)
         if any(self._non_generation_s):
             found |= _spread("perf/non_generation_time/", self._non_generation_s)
@@ -232,7 +235,7 @@ class RolloutStats:
         return RolloutResult(self.kept, self.dropped, self.reasons, self.metrics(), self.failed)
 
 
-def evaluation_metrics(name: str, groups: Sequence[RunGroup]) -> dict[str, float]:
+def evaluation_metrics(name: str, groups: Sequence[GroupProgress]) -> dict[str, float]:
     """Return metrics of one data set over its scored executions. Failed ones are counted and never scored 0."""
     rewards = [execution_rewards(one.sample for one in group.scored) for group in groups]
     scored = [one.sample for group in groups for one in group.scored if one.sample.reward is not None]

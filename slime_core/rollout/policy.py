@@ -158,7 +158,7 @@ class RolloutPolicy:
     """Whether samples in flight are interrupted before the weights change, and continue with the new ones."""
     mask_offpolicy_in_partial_rollout: bool = False
     """Whether tokens from older weights are then left out of the loss."""
-    want: frozenset[Extra] = frozenset()
+    wanted_extras: frozenset[Extra] = frozenset()
     """Engine extras that training needs beyond tokens and log-probs; evaluation needs none."""
     max_context: int | None = None
     """Most tokens of a prompt and its answer together; None: the engine's limit."""

@@ -5,7 +5,7 @@ An error in a plugin fails only that sample.
 Example:
 
     runner = SampleRunner(policy=policy, engine=engine, tokenizer=tokenizer, choices=choices)
-    groups = await runner.run(drawn, Purpose(rollout_id=0, evaluation=False, sampling=policy.sampling))
+    groups = await runner.run_groups(drawn, Purpose(rollout_id=0, evaluation=False, sampling=policy.sampling))
 """
 
 import asyncio
@@ -38,14 +38,14 @@ from slime_core.roles import (
     Tokenizer,
 )
 from slime_core.rollout.calls import (
-    A_SLOT,
+    WAITING_FOR_SLOT,
     Call,
     Calls,
     PausableEngine,
     SampleInFlight,
     SamplesInFlight,
     attach_engine_extras,
-    waits_for,
+    set_wait,
 )
 from slime_core.rollout.policy import Choices, RewardOnError, RolloutPolicy, Scoring, UsedGenerator
 from slime_core.rollout.scoring import (
@@ -151,7 +151,7 @@ class Purpose:
 
 
 @dataclass(slots=True)
-class RunGroup:
+class GroupProgress:
     """A drawn group and the executions of its samples."""
 
     drawn: Group
@@ -184,7 +184,7 @@ class SampleRunner:
         self._slots = Slots(policy.max_concurrency)
         self._logged: set[str] = set()
 
-    async def run(self, groups: Sequence[Group], purpose: Purpose) -> list[RunGroup]:
+    async def run_groups(self, groups: Sequence[Group], purpose: Purpose) -> list[GroupProgress]:
         """Run all samples of drawn groups concurrently.
 
         Raises:
@@ -193,23 +193,27 @@ class SampleRunner:
             WorkerError: the engine has failed for good.
             ConfigError: no sample can be generated with the settings of a generator.
         """
-        runs = [RunGroup(group) for group in groups]
+        all_progress = [GroupProgress(group) for group in groups]
         await gather_or_cancel(
-            *(self._run(run, place, purpose) for run in runs for place in range(len(run.drawn.samples)))
+            *(
+                self._run_sample(progress, place, purpose)
+                for progress in all_progress
+                for place in range(len(progress.drawn.samples))
+            )
         )
-        return runs
+        return all_progress
 
-    async def _run(self, run: RunGroup, place: int, purpose: Purpose) -> None:
+    async def _run_sample(self, progress: GroupProgress, place: int, purpose: Purpose) -> None:
         """Run one drawn sample; the last one of its group also runs the group rewards."""
-        group, budget = run.drawn, purpose.budget
+        group, budget = progress.drawn, purpose.budget
         with self.in_flight.track(group.id, group.samples[place].index, evaluation=purpose.evaluation) as state:
-            execution = run.executions[place] = await self._run_alone(group, place, purpose, state)
+            execution = progress.executions[place] = await self._generate_and_score(group, place, purpose, state)
             if budget is not None:
                 budget.add(execution.failure)
-            if len(run.executions) < len(group.samples):
+            if len(progress.executions) < len(group.samples):
                 return
-            run.executions = dict(sorted(run.executions.items()))
-            unclosed = [each for each in run.executions.values() if not each.is_closed]
+            progress.executions = dict(sorted(progress.executions.items()))
+            unclosed = [each for each in progress.executions.values() if not each.is_closed]
             scored = [each for each in unclosed if each.failure is None]
             group_rewards = (purpose.scoring or self._choices.scoring).group_rewards
             if unclosed and group_rewards:
@@ -223,20 +227,20 @@ class SampleRunner:
     def _context(self, purpose: Purpose, *named: str | int) -> RewardContext:
         return RewardContext(purpose.rollout_id, purpose.evaluation, derive_seed(self._policy.seed, *named))
 
-    async def _run_alone(self, group: Group, place: int, purpose: Purpose, state: SampleInFlight) -> Execution:
+    async def _generate_and_score(self, group: Group, place: int, purpose: Purpose, state: SampleInFlight) -> Execution:
         """Generate and score one sample; closes the execution if the row chose its reward."""
         drawn = group.samples[place]
         generator = self._choices.generator_of(drawn) or purpose.generator or self._choices.generator
         own_reward = self._choices.reward_of(drawn)
         state.generator = generator.name
-        want = frozenset[Extra]() if purpose.evaluation else self._policy.want
-        calls = Calls(self.engine, self._policy, purpose.sampling, (group.id, drawn.index or 0, state), want)
+        wanted_extras = frozenset[Extra]() if purpose.evaluation else self._policy.wanted_extras
+        calls = Calls(self.engine, self._policy, purpose.sampling, (group.id, drawn.index or 0, state), wanted_extras)
         made = await self._generate(fresh_copy(drawn), generator, purpose, calls)
         non_generation_s = calls.non_generation_s
         purpose.on_generated()
         if self._choices.teacher is not None and not purpose.evaluation and not isinstance(made, Failure):
             try:
-                waits_for("teacher")
+                set_wait("teacher")
                 await self._choices.teacher.teach(made)
             except Exception as error:
                 made = _failure("teacher", error)
@@ -274,13 +278,13 @@ class SampleRunner:
             restart=calls.restart,
         )
         try:
-            waits_for(A_SLOT)
+            set_wait(WAITING_FOR_SLOT)
             await self._slots.acquire()
             try:
                 if use.lifecycle is not None:
                     await use.lifecycle.start()
                 calls.begin()
-                waits_for("generator")
+                set_wait("generator")
                 made = await use.part(sample, context)
             finally:
                 self._slots.release()

@@ -11,7 +11,7 @@ Example:
     result = await scheduler.collect(rollout_id=3, want=64)
     scheduler.look_ahead(rollout_id=4, want=64)         # while the trainer works
     await scheduler.settle()                            # before the weights change
-    scheduler.published(version=4)
+    scheduler.resume_with(version=4)
 """
 
 import asyncio
@@ -44,7 +44,7 @@ from slime_core.roles import (
 )
 from slime_core.rollout.metrics import RolloutResult, RolloutStats, evaluation_metrics, measured_metrics
 from slime_core.rollout.policy import Choices, RewardOnError, RolloutPolicy, Scoring, UsedGenerator
-from slime_core.rollout.runner import Purpose, RunGroup, SampleRunner
+from slime_core.rollout.runner import GroupProgress, Purpose, SampleRunner
 from slime_core.rollout.scoring import execution_rewards
 from slime_core.sample import Group, GroupId, Json, Sample
 
@@ -101,8 +101,8 @@ class Scheduler(ABC):
     async def settle(self) -> None:
         """Wait until the weights may change. Errors as in `collect`."""
 
-    def published(self, version: int) -> None:
-        """Record that the engine has a new version of the weights."""
+    def resume_with(self, version: int) -> None:
+        """Resume generation, with weights of this version."""
 
     def pause_draws(self) -> AbstractAsyncContextManager[None]:
         """Context manager during which no draw begins, so that the state is consistent."""
@@ -130,7 +130,7 @@ class Scheduler(ABC):
     # --- which groups and samples are kept
 
     def filter_groups(
-        self, finished: Sequence[RunGroup], context: FilterContext, stats: RolloutStats, want: int
+        self, finished: Sequence[GroupProgress], context: FilterContext, stats: RolloutStats, want: int
     ) -> None:
         """Keep or drop each group, and freeze it. `KeepIfShort` groups are kept while `stats` has fewer than `want`.
 
@@ -159,7 +159,7 @@ class Scheduler(ABC):
             else:
                 stats.drop(group, decision.reason)
 
-    def _decide(self, group: Group, ran: RunGroup, context: FilterContext) -> Decision:
+    def _decide(self, group: Group, ran: GroupProgress, context: FilterContext) -> Decision:
         failed = any(scored.failure is not None for scored in ran.scored)
         if failed and len(execution_rewards(group.samples)) < 2:
             return Drop("unscored")
@@ -176,7 +176,7 @@ class Scheduler(ABC):
             groups = tuple(stats.kept[since:])
             with plugin_errors("sample filter", use.plugin):
                 answer = use.part(groups, context)
-            stats.remove(check_removals(answer, plugin=use.plugin, groups=groups))
+            stats.exclude_samples(check_removals(answer, plugin=use.plugin, groups=groups))
 
 
 def check_state_keys(state: Mapping[str, Json], keys: set[str]) -> None:
@@ -254,7 +254,7 @@ class SyncScheduler(Scheduler):
     async def _run_wave(self, rollout_id: int, drawn: Sequence[Group], stats: RolloutStats, want: int) -> list[Group]:
         """Run one wave into `stats`; returns the groups that the engine interrupted, as they were drawn."""
         stats.errors.expect(sum(len(group.samples) for group in drawn), self.policy.max_error_rate)
-        ran = await self.runner.run(drawn, Purpose(rollout_id, False, self.policy.sampling, budget=stats.errors))
+        ran = await self.runner.run_groups(drawn, Purpose(rollout_id, False, self.policy.sampling, budget=stats.errors))
         interrupted = [group for group in ran if group.is_interrupted]
         finished = [group for group in ran if not group.is_interrupted]
         stats.add_samples(finished)
@@ -389,8 +389,8 @@ class ContinuousScheduler(Scheduler):
         if self.policy.partial_rollout and self._flights:
             await self.runner.engine.pause()
 
-    def published(self, version: int) -> None:
-        """Set the version of groups drawn from now on."""
+    def resume_with(self, version: int) -> None:
+        """Resume generation, and set the version of groups drawn from now on."""
         if self._drawer is None:
             self._collected, self._stats = version, RolloutStats(f"rollout {version}")
         self._version = version
@@ -459,7 +459,7 @@ class ContinuousScheduler(Scheduler):
     async def _fly(self, group: Group, version: int) -> None:
         try:
             purpose = Purpose(self._collected, False, self.policy.sampling, on_generated=self._freed)
-            (ran,) = await self.runner.run([group], purpose)
+            (ran,) = await self.runner.run_groups([group], purpose)
             if ran.is_interrupted:
                 del self._flights[ran.drawn.id]
                 self._source.add([group])
@@ -474,7 +474,7 @@ class ContinuousScheduler(Scheduler):
         if self._groups_to_draw():
             self._changed.set()
 
-    async def _finish(self, ran: RunGroup, version: int) -> None:
+    async def _finish(self, ran: GroupProgress, version: int) -> None:
         self._stats.add_samples([ran])
         for execution in ran.executions.values():
             self._stats.errors.add(execution.failure)
@@ -589,7 +589,7 @@ async def _evaluate_set(scheduler: Scheduler, each: EvalSet, rollout_id: int) ->
     stats, limit = RolloutStats(f"evaluation of {each.name}"), scheduler.policy.max_error_rate
     stats.errors.expect(sum(len(group.samples) for group in each.groups), limit)
     purpose = Purpose(rollout_id, True, each.sampling, each.generator, each.scoring, stats.errors)
-    groups = await scheduler.runner.run(each.groups, purpose)
+    groups = await scheduler.runner.run_groups(each.groups, purpose)
     stats.add_samples(groups)
     stats.errors.check(limit)
     samples = [scored.sample for group in groups for scored in group.scored]

@@ -25,7 +25,7 @@ from slime_core.roles import (
     Reward,
     RewardContext,
 )
-from slime_core.rollout.calls import waits_for
+from slime_core.rollout.calls import set_wait
 from slime_core.rollout.policy import Scoring, UsedReward
 from slime_core.sample import SCORE, Sample, Status, scalar_reward
 from slime_core.score import NotApplicable, Score, Unscored, Verdict
@@ -266,7 +266,7 @@ async def _call(
     answers: Sequence[Verdict | Failure] = ()
     for _ in range(ATTEMPTS):
         try:
-            waits_for(f"reward {use.name}")
+            set_wait(f"reward {use.name}")
             if group:
                 returned: object = await cast(Awaitable[object], cast(GroupReward, use.part)(samples, ctx))
                 answers = check_verdicts(returned, plugin=use.plugin, samples=samples)

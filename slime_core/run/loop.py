@@ -209,14 +209,14 @@ class BaseLoop(ABC):
             "train_steps": session.train_steps,
             **await self._state_dict(),
             "metrics_position": self._metrics.position(),
-            "day": session.build.day.isoformat(),
+            "day": session.builder.day.isoformat(),
             "plugins": self._plugins,
             "config": current_settings(self._plan),
         }
         save = partial(session.trainer.save, hf=self._config.run.checkpoint_hf)
         with self._spans.phase("checkpoint", self.rollout_id):
             async with session.memory.during(Phase.TRAIN):
-                end = session.build.tokenizer().end_of_turn
+                end = session.builder.tokenizer().end_of_turn
                 finish = session.trainer.finish_save
                 await self._saver.save(self.rollout_id, state, save, finish, end_of_turn=end, is_best=is_best)
         self._checkpoint_id = self.rollout_id

@@ -154,10 +154,10 @@ class BaseSession:
     trainer: Trainer
 
     def __init__(self, plan: Plan, folder: RunFolder, display: Display | None = None, *, unit: str = "rollout") -> None:
-        """Build the parts without processes; `unit` is what the run counts. Call `count` before entering a session."""
+        """Build the parts without processes; `unit` is what the run counts. Call `set_length` before entering."""
         self.plan, self.folder, self.unit = plan, folder, unit
-        self.build = Builder(plan)
-        self.stats = self.build.stats
+        self.builder = Builder(plan)
+        self.stats = self.builder.stats
         self.hooks = RunHooks(plan.catalog, self.stats)
         self.stop = StopRequest()
         self.trackers = Trackers(self.stats)
@@ -165,11 +165,11 @@ class BaseSession:
         """Memory on devices that engines and ranks share."""
         self._phase = display.phase if display else lambda text: None
         self._message = display.message if display else lambda text: None
-        self.launcher = self.build.launcher(folder)
-        for note in self.build.tokenizer_notes():
+        self.launcher = self.builder.launcher(folder)
+        for note in self.builder.tokenizer_notes():
             self._message(note)
 
-    def count(self, prompts: Callable[[], Sized]) -> None:
+    def set_length(self, prompts: Callable[[], Sized]) -> None:
         """Set the length of the run; calls `prompts` only if the run is set in epochs.
 
         Raises:
@@ -194,8 +194,8 @@ class BaseSession:
             WorkerError: a process could not be started.
         """
         try:
-            self.trackers = self.build.trackers(self.folder)
-            self.preparation = self.build.preparation()
+            self.trackers = self.builder.trackers(self.folder)
+            self.preparation = self.builder.preparation()
             await self._start()
         except BaseException:
             await self.close()
@@ -252,20 +252,20 @@ class Session(BaseSession):
             ModelError: the tokenizer cannot be read.
         """
         super().__init__(plan, folder, display)
-        self.tokenizer = self.build.tokenizer()
+        self.tokenizer = self.builder.tokenizer()
         with ExitStack() as undo:
-            undo.callback(self.build.protection.close)  # the checks of labels may have started workers
-            self.replay = self.build.replay()
+            undo.callback(self.builder.protection.close)  # the checks of labels may have started workers
+            self.replay = self.builder.replay()
             self.ledger = undo.enter_context(closing(Ledger(folder.ledger, self.replay.max_uses)))
-            self.build.serve_models(self.launcher, folder)
-            source, read = RowChecks(self.build).read()
+            self.builder.serve_models(self.launcher, folder)
+            source, read = RowChecks(self.builder).read()
             self.eval_sets = [each for each, _ in read]
             chosen = plan.roles.one(DataSourceSpec)
             self.source = LedgeredSource(BuiltChoice(chosen.reference, chosen.plugin, source), self.ledger)
-            self.buffer = self.build.buffer()
-            self.engine = self.build.policy_engines(self.launcher, folder)
-            self._transport, self._publisher = self.build.transport(folder), cast(Publisher | None, None)
-            self.count(lambda: self.source)
+            self.buffer = self.builder.buffer()
+            self.engine = self.builder.policy_engines(self.launcher, folder)
+            self._transport, self._publisher = self.builder.transport(folder), cast(Publisher | None, None)
+            self.set_length(lambda: self.source)
             self.scheduler = self._scheduler()
             undo.pop_all()
         self._watching = ExitStack()
@@ -275,7 +275,7 @@ class Session(BaseSession):
             self._message(note)
 
     async def _start(self) -> None:
-        await self.build.protection.start()
+        await self.builder.protection.start()
         if not self.plan.config.debug.debug_rollout_only:
             await super()._start()
             spec = self.plan.roles.one(TransportSpec).spec
@@ -287,8 +287,8 @@ class Session(BaseSession):
             of_trainer = roles.one(TrainerSpec).spec.releases if cluster.offloads_train else NO_TAGS
             self.memory = Memory(self.engine, self.trainer, of_engine, of_trainer)
         self._phase("engine: loading the model")
-        await gather_or_cancel(self.engine.start(), *(each.start() for each in self.build.models.values()))
-        for each in self.build.lifecycles:
+        await gather_or_cancel(self.engine.start(), *(each.start() for each in self.builder.models.values()))
+        for each in self.builder.lifecycles:
             await each.start()
         self._watching.enter_context(Watchdog())
         self._watching.enter_context(settled_heap())
@@ -306,10 +306,10 @@ class Session(BaseSession):
                 last_first.push_async_callback(self._publisher.close)
             last_first.push_async_callback(super().close)
             last_first.push_async_callback(self.engine.close)
-            for served in self.build.models.values():
+            for served in self.builder.models.values():
                 last_first.push_async_callback(served.pool.close)
-            last_first.callback(self.build.protection.close)
-            for each in reversed(self.build.lifecycles):
+            last_first.callback(self.builder.protection.close)
+            for each in reversed(self.builder.lifecycles):
                 last_first.push_async_callback(each.close)
             last_first.push_async_callback(self.scheduler.close)
             last_first.callback(self._watching.close)
@@ -328,14 +328,14 @@ class Session(BaseSession):
             await self.engine.load_weights(WeightChannel("none", ()), version)  # loads the model directory
         await self.memory.go_to(Phase.GENERATE)
         self.served_version = version
-        self.scheduler.published(version)
+        self.scheduler.resume_with(version)
         await self.emit(WeightsPublished(version))
 
     async def keep_version(self) -> None:
         """Continue to serve the same version, although the trainer has newer weights."""
         await self.scheduler.settle()
         await self.memory.go_to(Phase.GENERATE)
-        self.scheduler.published(self.served_version)
+        self.scheduler.resume_with(self.served_version)
 
     async def evaluate(self, rollout_id: int) -> EvalResult:
         """Evaluate the engine's current weights on the run's evaluation sets."""
@@ -361,7 +361,7 @@ class Session(BaseSession):
                 "over_sampling_batch_size": rollout.over_sampling_batch_size or rollout.rollout_batch_size,
                 "reward_on_error": RewardOnError(rollout.reward_on_error),
                 "max_staleness": 1 if rollout.max_staleness is None else rollout.max_staleness,
-                "want": self.plan.want,
+                "wanted_extras": self.plan.want,
                 "max_context": rollout.rollout_max_context_len or read_positions(model),
                 "max_turns": rollout.rollout_max_turns,
                 "vocab_size": read_vocab_size(model),
@@ -373,8 +373,8 @@ class Session(BaseSession):
             engine=self.engine,
             tokenizer=self.tokenizer,
             choices=self._choices(),
-            group_filter=self.build.group_filter(),
-            sample_filters=self.build.sample_filters(),
+            group_filter=self.builder.group_filter(),
+            sample_filters=self.builder.sample_filters(),
             emit=self.emit,
         )
         if self.plan.config.debug.debug_rollout_only:
@@ -385,15 +385,15 @@ class Session(BaseSession):
     def _choices(self) -> Choices:
         """Return the run's generator and rewards, which are also the ones that rows name."""
         roles = self.plan.roles
-        rewards = [replace(self.build.reward(each.reference), weight=each.weight) for each in roles.all(RewardSpec)]
-        group_rewards = [self.build.group_reward(each) for each in roles.all(GroupRewardSpec)]
-        generator = self.build.generator(roles.one(GeneratorSpec).reference)
-        scoring = Scoring(rewards, group_rewards, bool(self.build.reward_keys()))
+        rewards = [replace(self.builder.reward(each.reference), weight=each.weight) for each in roles.all(RewardSpec)]
+        group_rewards = [self.builder.group_reward(each) for each in roles.all(GroupRewardSpec)]
+        generator = self.builder.generator(roles.one(GeneratorSpec).reference)
+        scoring = Scoring(rewards, group_rewards, bool(self.builder.reward_keys()))
         name = self.plan.config.distillation.opd_teacher_model
         teacher = (
-            None if name is None else ServedTeacher(name, self.build.models[name], teacher_sampling(self.plan.config))
+            None if name is None else ServedTeacher(name, self.builder.models[name], teacher_sampling(self.plan.config))
         )
-        return Choices(generator, scoring, self.build.generator, self.build.reward, teacher)
+        return Choices(generator, scoring, self.builder.generator, self.builder.reward, teacher)
 
 
 @contextmanager

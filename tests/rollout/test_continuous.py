@@ -104,7 +104,7 @@ async def train(bench: Bench, first: int, steps: int, ticks: int = 5) -> Trained
 async def publish(bench: Bench, version: int) -> None:
     await bench.scheduler.settle()
     bench.engine.version = version
-    bench.scheduler.published(version)
+    bench.scheduler.resume_with(version)
 
 
 def stream(steps: int, over_sampling: int | None = None) -> Callable[[Parts], ContinuousScheduler]:

@@ -154,7 +154,7 @@ def test_training_asks_for_what_it_wants_and_evaluation_for_nothing() -> None:
         return answer(0, request.prompt, [5, 2])
 
     want = frozenset({Extra.ROUTED_EXPERTS})
-    bench = make_bench(engine=ScriptedEngine(answered), want=want)
+    bench = make_bench(engine=ScriptedEngine(answered), wanted_extras=want)
     [group] = asyncio.run(bench.scheduler.collect(0, 1)).kept
     assert {len(sample.rollout_routed_experts) for sample in group.samples} == {(3 - 1) * STRIDE}
     assert {sample.prefix_cache_info.total_prompt_tokens for sample in group.samples} == {1}

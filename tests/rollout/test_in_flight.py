@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from slime_core.roles import GenerateOutput, GenerateRequest
 from slime_core.rollout import StallReporter
-from slime_core.rollout.calls import MOST_MARKS, SamplesInFlight, waits_at, waits_for
+from slime_core.rollout.calls import MOST_MARKS, SamplesInFlight, set_engine, set_wait
 from slime_core.sample import GroupId
 from tests.rollout.bench import ScriptedEngine, make_bench, output_of
 
@@ -16,7 +16,7 @@ def test_the_one_sample_of_512_that_hangs_is_named_and_the_step_completes() -> N
     async def answer(request: GenerateRequest) -> GenerateOutput:
         if request.prompt[0] == 1005 and len(stuck) < 1:
             stuck.append(request)
-            waits_at("engine 2")
+            set_engine("engine 2")
             await asyncio.Event().wait()
         return output_of(request)
 
@@ -42,7 +42,7 @@ def test_reports_name_the_longest_waits_of_samples_with_a_slot() -> None:
 
     async def sample(index: int, what: str) -> None:
         with in_flight.track(GroupId("x", 0, 1, 1), index):
-            waits_for(what)
+            set_wait(what)
             await asyncio.sleep(0.2)
 
     async def main() -> tuple[int, list[str]]:
@@ -90,17 +90,17 @@ def test_a_sample_s_waits_are_reported_in_order_when_it_ends() -> None:
     async def main() -> None:
         in_flight.on_end = note
         with in_flight.track(GroupId("x", 0, 1, 1), 3, evaluation=True) as state:
-            waits_for("a free slot")
+            set_wait("a free slot")
             token = state.call_begins()
-            waits_at("engine 1")
-            waits_at("engine 2")
+            set_engine("engine 1")
+            set_engine("engine 2")
             other = state.call_begins()  # at once with the first call
             state.call_ends(other)
             assert in_flight.text == "engine: 1 sample"
             state.call_ends(token)
             assert in_flight.text == "generator: 1 sample"
             for _ in range(MOST_MARKS):
-                waits_for("reward math")
+                set_wait("reward math")
                 await asyncio.sleep(0)
 
     asyncio.run(main())

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from slime_core.roles import EngineExtras, FinishReason, GenerateOutput, GenerateRequest, RewardContext
-from slime_core.rollout.metrics import RolloutStats, engine_metrics, pass_rates, sample_metrics, turns
-from slime_core.rollout.runner import RunGroup
+from slime_core.rollout.metrics import RolloutStats, engine_metrics, pass_rates, sample_metrics, turn_metrics
+from slime_core.rollout.runner import GroupProgress
 from slime_core.rollout.scoring import Execution
 from slime_core.sample import Group, GroupId, PrefixCacheInfo, Sample, SpecInfo
 from slime_core.score import Score, Verdict
@@ -85,7 +85,7 @@ def test_lengths_are_reported_with_and_without_tool_tokens() -> None:
     one.append_response_tokens(tokens=[1, 2], log_probs=[-0.1] * 2, weight_version="0")
     raw, own = (f"multi_turn/{each}_response_length/response_length_" for each in ("raw", "wo_obs"))
     rounds = "multi_turn/multi_turn_metric/round_number_"
-    assert turns([two, one]) == {
+    assert turn_metrics([two, one]) == {
         f"{raw}mean": 4.0,
         f"{raw}max": 6.0,
         f"{raw}min": 2.0,
@@ -96,7 +96,7 @@ def test_lengths_are_reported_with_and_without_tool_tokens() -> None:
         f"{rounds}max": 2.0,
         f"{rounds}min": 1.0,
     }
-    assert turns([Sample(response_length=3)]) == {}
+    assert turn_metrics([Sample(response_length=3)]) == {}
 
 
 def test_cache_hits_are_reported_if_an_engine_reports_them() -> None:
@@ -116,7 +116,7 @@ def test_time_in_tools_is_reported_if_there_was_any() -> None:
     expected = {f"{name}mean": 2.0, f"{name}max": 5.0, f"{name}min": 0.0, f"{name}median": 1.0}
     for seconds, found in (([0.0, 1.0, 5.0], expected), ([0.0], {})):
         stats, group = RolloutStats("rollout 0"), Group(GroupId("x", 0, 0, 0), [])
-        stats.add_samples([RunGroup(group, dict(enumerate(map(in_tools, seconds))))])
+        stats.add_samples([GroupProgress(group, dict(enumerate(map(in_tools, seconds))))])
         assert stats.metrics() == found
 
 

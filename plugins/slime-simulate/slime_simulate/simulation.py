@@ -165,7 +165,7 @@ class _Run:
     async def _publish(self, version: int) -> None:
         await self._scheduler.settle()
         self._fleet.version = version
-        self._scheduler.published(version)
+        self._scheduler.resume_with(version)
 
     def _figures(self, ends: Sequence[float], alive: int, cpu: float) -> Figures:
         scenario = self._scenario

@@ -43,7 +43,7 @@ async def finetune(plan: Plan, folder: RunFolder, display: Display) -> Outcome:
 
     def session(plan: Plan, folder: RunFolder, display: Display) -> BaseSession:
         made = BaseSession(plan, folder, display, unit="step")
-        made.count(lambda: dialogs.rows)
+        made.set_length(lambda: dialogs.rows)
         return made
 
     return await run_loop(plan, folder, display, session, partial(Finetuning, dialogs))

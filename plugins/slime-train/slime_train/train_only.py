@@ -44,7 +44,7 @@ async def train_only(plan: Plan, folder: RunFolder, display: Display) -> Outcome
 
     def session(plan: Plan, folder: RunFolder, display: Display) -> BaseSession:
         made = BaseSession(plan, folder, display)
-        made.count(lambda: made.build.data_source())
+        made.set_length(lambda: made.builder.data_source())
         if len(stored) < made.num_rollout:
             display.message(f"samples of {len(stored)} of {made.num_rollout} rollouts were kept")
             made.num_rollout = len(stored)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import cast
 
 from slime_core.errors import RunFolderError
-from slime_core.rollout.calls import A_SLOT, NOTHING
+from slime_core.rollout.calls import NOT_STARTED, WAITING_FOR_SLOT
 from slime_core.run import GroupState
 from slime_core.run.ledger import Line, read_ledger
 from slime_core.sample import Json
@@ -37,7 +37,7 @@ _PROCESSES = {
 STEPS = "optimizer steps"
 OF_ROLLOUT = ("generate", "read", "train", "publish")
 """Phases that follow one another and make up a rollout."""
-QUEUE = (NOTHING, A_SLOT)
+QUEUE = (NOT_STARTED, WAITING_FOR_SLOT)
 GENERATOR = "generator"
 
 
