@@ -104,7 +104,7 @@ def roles_page() -> str:
             "|---|---|---|---|---|---|",
             *rows,
             "",
-            *_class(CORE["roles.spec.Spec"], "Fields of every spec. A role's page lists those that its own spec adds."),
+            *_class(CORE["roles.spec.Spec"], "Fields of every spec. A role's page lists the fields that its spec adds."),
         ]
     )
 
