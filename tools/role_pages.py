@@ -104,7 +104,9 @@ def roles_page() -> str:
             "|---|---|---|---|---|---|",
             *rows,
             "",
-            *_class(CORE["roles.spec.Spec"], "Fields of every spec. A role's page lists the fields that its spec adds."),
+            *_class(
+                CORE["roles.spec.Spec"], "Fields of every spec. A role's page lists the fields that its spec adds."
+            ),
         ]
     )
 
