@@ -246,7 +246,7 @@ class Trainer:
     async def publish(self, version: int, engines: Sequence[int]) -> None:
         """Send the current weights as a version. Engines switch in `load_weights`.
 
-        `engines`: numbers of those that read during the send, if the transport waits for them.
+        `engines`: numbers of the engines that read during the send, if the transport waits for them.
         """
         async with self._turn:
             await self._call_all("publish", (version, tuple(engines)))
