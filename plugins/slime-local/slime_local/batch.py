@@ -64,7 +64,7 @@ class Batch:
         return active
 
     @property
-    def claims(self) -> tuple[int, int, int]:
+    def padded_size(self) -> tuple[int, int, int]:
         """Number of running requests, longest prompt and largest budget in tokens; all are padded to these."""
         return len(self._numbers), int(self._prompt.max(initial=0)), int(self._budget.max(initial=0))
 
