@@ -191,7 +191,7 @@ def test_a_trainer_that_looks_at_no_rollout_is_told_what_a_correction_needs() ->
 
 
 def test_whitening_is_over_the_trained_tokens_of_the_rollout() -> None:
-    """As slime has it, whatever the number of steps: one mean and one deviation, here over two steps."""
+    """As in slime, for any number of steps: one mean and one deviation, here over two steps."""
 
     def whitened(batch: AdvantageInput) -> torch.Tensor:
         return whiten(rewards(batch), batch.loss_mask_T, batch.sum_over_ranks)
