@@ -22,8 +22,8 @@ class ShapedRow:
 
     sampling: SamplingParams
     """Its settings."""
-    made: tuple[int, ...]
-    """Tokens that an interrupted call made before."""
+    generated: tuple[int, ...]
+    """Tokens that an interrupted call generated earlier."""
     stops: frozenset[int]
     """Stop tokens, which are not drawn before `min_new_tokens`."""
 
@@ -54,8 +54,8 @@ class Shaping:
             for token, each in row.sampling.logit_bias.items():
                 bias[index, token] = each
             stops[index, [token for token in row.stops if token < self._vocab]] = True
-            if row.made:
-                counts[index] = torch.bincount(torch.tensor(row.made), minlength=self._vocab)
+            if row.generated:
+                counts[index] = torch.bincount(torch.tensor(row.generated), minlength=self._vocab)
         new = (
             torch.tensor([float(each.repetition_penalty) for each in params])[:, None],
             torch.tensor([float(each.presence_penalty) for each in params])[:, None],

@@ -105,14 +105,14 @@ class TextLimit:
                 "it; prompts are numbered from 0"
             )
 
-    def note(self, prompt: int, sample: int, made: int, finish: FinishReason) -> None:
+    def note(self, prompt: int, sample: int, count: int, finish: FinishReason) -> None:
         """Count a response if the model's longest text cut it, not its budget."""
-        if finish is not FinishReason.LENGTH or made >= self._budget:
+        if finish is not FinishReason.LENGTH or count >= self._budget:
             return
         self._cut += 1
         if not self._first:
             self._first = (
-                f"prompt {prompt} sample {sample} has {made} of {self._budget} tokens after "
+                f"prompt {prompt} sample {sample} has {count} of {self._budget} tokens after "
                 f"a prompt of {self._lengths[prompt]}"
             )
 

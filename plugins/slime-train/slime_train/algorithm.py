@@ -111,13 +111,13 @@ class Algorithm:
             ContractError: what the estimator returned breaks its contract.
         """
         shares = [self._with_penalties(share) for share in shares]
-        given = advantage_input(shares, self._sum_over_shares)
+        inputs = advantage_input(shares, self._sum_over_shares)
         tokens = [len(share.mask_T) for share in shares]
         plugin = self._advantage.plugin
-        advantages_T = check_advantages(self._advantage.part(given), plugin=plugin, tokens=sum(tokens))
+        advantages_T = check_advantages(self._advantage.part(inputs), plugin=plugin, tokens=sum(tokens))
         returns: Sequence[torch.Tensor | None] = [None] * len(shares)
-        if given.values_T is not None:
-            answer = cast(ValueAdvantage, self._advantage.part).returns(given)
+        if inputs.values_T is not None:
+            answer = cast(ValueAdvantage, self._advantage.part).returns(inputs)
             returns = torch.split(check_advantages(answer, plugin=plugin, tokens=sum(tokens)), tokens)
         return [
             replace(share, advantages_T=self._with_distillation(share, advantage_T), returns_T=returns_T)
@@ -146,7 +146,7 @@ class Algorithm:
         """
         assert share.advantages_T is not None
         places = share.tokens_of(samples)
-        given = LossInput(
+        loss_input = LossInput(
             log_probs_T=log_probs_T,
             old_log_probs_T=self._old_log_probs(share, places, log_probs_T.detach()),
             rollout_log_probs_T=share.rollout_log_probs_T[places],
@@ -157,21 +157,21 @@ class Algorithm:
             columns_S={name: values[list(samples)] for name, values in share.columns_S.items()},
             columns_T={name: values[places] for name, values in share.columns_T.items()},
         )
-        corrected = self._correction_output(given)
-        output = check_loss(self._loss.part(given), plugin=self._loss.plugin, tokens=len(places))
-        kl_T, metrics = self._kl(share, places, given)
+        corrected = self._correction_output(loss_input)
+        output = check_loss(self._loss.part(loss_input), plugin=self._loss.plugin, tokens=len(places))
+        kl_T, metrics = self._kl(share, places, loss_input)
         loss_T = _total_loss(output, corrected, kl_T)
         loss = (loss_T * share.weight_T[places]).sum()
         if not torch.isfinite(loss):
             raise NonFiniteError(f"the loss of a micro-batch of {len(samples)} samples is {loss.item()}")
         metrics = {
             "loss": loss_T,
-            **mismatch(given.log_probs_T.detach(), given.rollout_log_probs_T),
+            **mismatch(loss_input.log_probs_T.detach(), loss_input.rollout_log_probs_T),
             **output.metrics_T,
             **(corrected.metrics_T if corrected else {}),
             **metrics,
         }
-        return MicroBatch.of(loss, metrics, output.zero_without_advantage | {"loss"}, given)
+        return MicroBatch.of(loss, metrics, output.zero_without_advantage | {"loss"}, loss_input)
 
     def _with_penalties(self, share: Share) -> Share:
         sampled_T, mask_T, reference, teacher = (
@@ -215,20 +215,23 @@ class Algorithm:
             )
         return share.old_log_probs_T[places]
 
-    def _correction_output(self, given: LossInput) -> CorrectionOutput | None:
+    def _correction_output(self, loss_input: LossInput) -> CorrectionOutput | None:
         if self._correction is None:
             return None
-        if not torch.isfinite(given.old_log_probs_T).all():
+        if not torch.isfinite(loss_input.old_log_probs_T).all():
             raise NonFiniteError("a log-prob under the trained weights is not finite")
         inputs = CorrectionInput(
-            given.old_log_probs_T, given.rollout_log_probs_T, given.loss_mask_T, given.sample_index_T
+            loss_input.old_log_probs_T,
+            loss_input.rollout_log_probs_T,
+            loss_input.loss_mask_T,
+            loss_input.sample_index_T,
         )
         with torch.no_grad():
             answer = self._correction.part(inputs)
-        return check_correction(answer, plugin=self._correction.plugin, loss_mask_T=given.loss_mask_T)
+        return check_correction(answer, plugin=self._correction.plugin, loss_mask_T=loss_input.loss_mask_T)
 
     def _kl(
-        self, share: Share, places: torch.Tensor, given: LossInput
+        self, share: Share, places: torch.Tensor, loss_input: LossInput
     ) -> tuple[torch.Tensor | None, dict[str, torch.Tensor]]:
         """The reference KL's addition to the losses [T], or None, and metrics of other models [T]."""
         found = (
@@ -237,12 +240,12 @@ class Algorithm:
             ("ref_log_probs", share.ref_log_probs_T),
         )
         metrics = {name: values_T[places] for name, values_T in found if values_T is not None}
-        reference, mask_T = self._setup.reference, given.loss_mask_T
+        reference, mask_T = self._setup.reference, loss_input.loss_mask_T
         if reference is None or not reference.use_kl_loss:
             return None, metrics
         # On untrained tokens the exponential of the difference may overflow, and infinity times 0 is NaN.
-        near_T = torch.where(mask_T > 0, metrics["ref_log_probs"], given.log_probs_T.detach())
-        kl_T = kl_loss(given.log_probs_T, near_T, given.rollout_log_probs_T, reference)
+        near_T = torch.where(mask_T > 0, metrics["ref_log_probs"], loss_input.log_probs_T.detach())
+        kl_T = kl_loss(loss_input.log_probs_T, near_T, loss_input.rollout_log_probs_T, reference)
         added_T = reference.kl_loss_coef * kl_T if reference.kl_loss_coef else None
         return added_T, {**metrics, "kl_loss": kl_T}
 
