@@ -186,12 +186,12 @@ def test_in_later_steps_ratio_and_correction_part_at_the_policy_before_the_rollo
 def test_a_trainer_that_looks_at_no_rollout_is_told_what_a_correction_needs() -> None:
     algorithm = algorithm_of(correction=Tis(TisSettings()))
     (share,) = algorithm.estimate([algorithm.share(dataclasses.replace(BATCH, step=2))])
-    with pytest.raises(ContractError, match=r"at step 2 of rollout 0, .* correction 'c': give it a begin_rollout"):
+    with pytest.raises(ContractError, match=r"correction 'c' needs log-probs .* at step 2 of rollout 0: give"):
         computed(algorithm, share)
 
 
 def test_whitening_is_over_the_trained_tokens_of_the_rollout() -> None:
-    """As slime has it, whatever the number of steps: one mean and one deviation, here over two steps."""
+    """As in slime, for any number of steps: one mean and one deviation, here over two steps."""
 
     def whitened(batch: AdvantageInput) -> torch.Tensor:
         return whiten(rewards(batch), batch.loss_mask_T, batch.sum_over_ranks)

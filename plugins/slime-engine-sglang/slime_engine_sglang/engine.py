@@ -231,22 +231,22 @@ class SglangEngine:
 
     async def _switch(self, source: Source, version: int) -> None:
         server = self.server
-        self.fleet.serves(server, None)
+        self.fleet.set_version(server, None)
         try:
             await self._weights.switch(server, source, version)
         finally:
-            self.fleet.serves(server, self._weights.version)
+            self.fleet.set_version(server, self._weights.version)
 
     # --- memory
 
     async def release(self, tags: MemoryTags) -> None:
         """Release memory after running requests have ended. Raises WorkerError: the server refused."""
         if MemoryTag.WEIGHTS in tags:
-            self.fleet.serves(self.server, None)
+            self.fleet.set_version(self.server, None)
         try:
             await self._memory.release(self.server, tags)
         finally:
-            self.fleet.serves(self.server, None if self._weights.are_lost else self._weights.version)
+            self.fleet.set_version(self.server, None if self._weights.are_lost else self._weights.version)
 
     async def resume(self, tags: MemoryTags) -> None:
         await self._memory.resume(self.server, tags)

@@ -102,12 +102,12 @@ def _unknown_extras(request: GenerateRequest, facts: Facts) -> Iterator[str]:
         yield f"returns prompt_log_probs only at temperature 1 and 0, not at {sampling.temperature:g}"
     if Extra.TOP_P_TOKENS in request.want and not facts.release.has_masks:
         yield f"cannot return top_p_tokens: its server's SGLang {facts.release.version} does not support them"
-    elif Extra.TOP_P_TOKENS in request.want and _candidates(request, facts) is None:
+    elif Extra.TOP_P_TOKENS in request.want and _mask_top_k(request, facts) is None:
         yield f"returns top_p_tokens only for a top_k or a vocabulary of at most {MAX_KEPT}"
 
 
-def _candidates(request: GenerateRequest, facts: Facts) -> int | None:
-    """A `top_k` with which SGLang lists the kept tokens and samples the same token; None if there is none."""
+def _mask_top_k(request: GenerateRequest, facts: Facts) -> int | None:
+    """The `top_k` that makes SGLang return kept tokens without changing the draw; None if there is none."""
     top_k = request.sampling.top_k if request.sampling.top_k > 0 else facts.vocabulary
     return top_k if top_k is not None and top_k <= MAX_KEPT else None
 
@@ -164,7 +164,7 @@ def _sampling(request: GenerateRequest, facts: Facts, eos_token_ids: Set[int]) -
     if facts.seeded:
         parameters["sampling_seed"] = request.seed % SEEDS
     if Extra.TOP_P_TOKENS in request.want and sampling.temperature > 0:
-        parameters["top_k"] = _candidates(request, facts)
+        parameters["top_k"] = _mask_top_k(request, facts)
     if shaping_settings(sampling):
         parameters |= _shaping_parameters(request)
     if stops := sampling.stop_token_ids | eos_token_ids:

@@ -140,7 +140,7 @@ class ServerProcesses:
     """The processes that a server needs, found by repeated checks of its process tree.
 
     A process counts only if two checks find it. A short-lived child such as `lscpu` has its parent's title until it
-    calls exec; counting it ended healthy servers.
+    calls exec; if it counted, its exit would kill a healthy server.
     """
 
     def __init__(self) -> None:

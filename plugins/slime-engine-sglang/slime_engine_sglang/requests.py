@@ -163,7 +163,7 @@ class Requests:
             return FinishReason.ABORT
         if self._weights.are_lost:
             await self._weights.restore(self._server)
-            self._fleet.serves(self._server, self._weights.version)
+            self._fleet.set_version(self._server, self._weights.version)
         return None if has_room(request, self.facts) else FinishReason.LENGTH
 
     async def _retry_or_raise(self, error: SlimeError, rid: str, server: Server, attempts: "Attempts") -> None:

@@ -151,9 +151,9 @@ class Fleet:
         self._dropped = DROPPED_EXTRAS[chosen.use] if chosen else frozenset[Extra]()
         self._router = Router(chosen, setup.launcher, timeout_s=settings.request_timeout_s) if chosen else None
         self._versions: dict[Server, int | None] = {}
-        self._behind: set[Server] = set()
+        self._routed: set[Server] = set()
         self._working: set[Server] = set()
-        self._users = 0
+        self._engine_count = 0
         self._is_up = self._versions_agree = False
         self._lock = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -166,7 +166,7 @@ class Fleet:
 
     async def enter(self) -> None:
         """Register an engine. The first engine starts the router. Raises WorkerError: the router could not start."""
-        self._users += 1
+        self._engine_count += 1
         async with self._lock:
             if self._router is None or self._keeper is not None:
                 return
@@ -179,11 +179,11 @@ class Fleet:
             self._keeper = asyncio.create_task(self._keep_running(self._router))
 
     async def leave(self, server: Server | None) -> None:
-        self._users -= 1
+        self._engine_count -= 1
         if server is not None:
             await self._remove(server)
         async with self._lock:
-            if self._users or self._router is None or self._keeper is None:
+            if self._engine_count or self._router is None or self._keeper is None:
                 return
             keeper, self._keeper, self._is_up = self._keeper, None, False
             for task in (keeper, *self._tasks):
@@ -191,7 +191,7 @@ class Fleet:
             await asyncio.gather(keeper, *self._tasks, return_exceptions=True)
             await self._router.close()
 
-    def serves(self, server: Server, version: int | None) -> None:
+    def set_version(self, server: Server, version: int | None) -> None:
         self._versions[server] = version
         self._compare_versions()
 
@@ -204,14 +204,14 @@ class Fleet:
 
     def router_for(self, own: Server, request: GenerateRequest) -> Server | None:
         """The router for a request; None: use the engine's own server."""
-        if not self._is_up or not self._versions_agree or own not in self._behind or request.want & self._dropped:
+        if not self._is_up or not self._versions_agree or own not in self._routed or request.want & self._dropped:
             return None
         assert self._router is not None, "_is_up"
         return self._router.server
 
     def possible_servers(self, own: Server) -> Sequence[Server]:
         """Servers that may be working on a request of an engine."""
-        return [own, *(self._behind - {own})] if own in self._behind else [own]
+        return [own, *(self._routed - {own})] if own in self._routed else [own]
 
     async def _add(self, router: Router, server: Server) -> None:
         try:
@@ -220,11 +220,11 @@ class Fleet:
             log.warning("%s was not added to the router: %s", server.title, error)
             return
         if server in self._working:  # its engine has not closed meanwhile
-            self._behind.add(server)
+            self._routed.add(server)
             self._compare_versions()
 
     async def _remove(self, server: Server) -> None:
-        for known in (self._behind, self._working):
+        for known in (self._routed, self._working):
             known.discard(server)
         self._versions.pop(server, None)
         self._compare_versions()
@@ -233,7 +233,7 @@ class Fleet:
                 await self._router.remove(server.url)
 
     def _compare_versions(self) -> None:
-        versions = {self._versions.get(each) for each in self._behind}
+        versions = {self._versions.get(each) for each in self._routed}
         self._versions_agree = len(versions) == 1 and None not in versions
 
     async def _keep_running(self, router: Router) -> None:
@@ -251,7 +251,7 @@ class Fleet:
                 pause_s = min(2 * pause_s, LONGEST_RESTART_S)
                 try:
                     await router.start()
-                    for server in tuple(self._behind):
+                    for server in tuple(self._routed):
                         await router.add(server.url)
                     self._is_up = True
                 except SlimeError as error:

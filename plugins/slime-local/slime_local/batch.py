@@ -64,7 +64,7 @@ class Batch:
         return active
 
     @property
-    def claims(self) -> tuple[int, int, int]:
+    def padded_size(self) -> tuple[int, int, int]:
         """Number of running requests, longest prompt and largest budget in tokens; all are padded to these."""
         return len(self._numbers), int(self._prompt.max(initial=0)), int(self._budget.max(initial=0))
 
@@ -170,9 +170,9 @@ class Batch:
         found: dict[int, str] = {}
         for place, number in enumerate(self._numbers.tolist()) if self._texts else ():
             if number in self._texts and not stopped[place]:
-                made, texts = self._texts[number]
+                earlier, texts = self._texts[number]
                 tokens = self._tokens[self._slot[place], : self._drawn[place]].tolist()
-                if text := texts.completed([*made, *tokens]):
+                if text := texts.completed([*earlier, *tokens]):
                     found[place] = text
         return found
 
@@ -213,10 +213,10 @@ def _row_key(request: GenerateRequest, conditions: StopConditions) -> tuple[Hash
 
 
 def _shaped_row(request: GenerateRequest, conditions: StopConditions) -> ShapedRow:
-    return ShapedRow(request.sampling, _made(request), conditions.stop_token_ids(request))
+    return ShapedRow(request.sampling, _generated_earlier(request), conditions.stop_token_ids(request))
 
 
-def _made(request: GenerateRequest) -> tuple[int, ...]:
+def _generated_earlier(request: GenerateRequest) -> tuple[int, ...]:
     return tuple(request.prompt[len(request.prompt) - request.num_generated :])
 
 
@@ -247,5 +247,5 @@ def _stop_texts(
         if request.sampling.stop:
             if conditions.decode is None:
                 raise ValueError("a request with `stop` needs a tokenizer, which decodes tokens to find stop texts")
-            found[number] = _made(request), StopTexts(request.sampling.stop, conditions.decode)
+            found[number] = _generated_earlier(request), StopTexts(request.sampling.stop, conditions.decode)
     return found

@@ -93,7 +93,7 @@ class CompanionModels:
     def begin(self, rollout_id: int, weights: torch.Tensor) -> None:
         """Begin training on a rollout: if due, copy the policy's current weights [N] into the reference.
 
-        `ref_update_interval` K, as slime has it: after K rollouts, which is before the first step of rollout K.
+        `ref_update_interval` K, as in slime: after K rollouts, which is before the first step of rollout K.
         """
         if self.critic:
             self.critic.begin_rollout()

@@ -72,7 +72,7 @@ class Decoder:
         """Take waiting requests that fit; after the cache was full, only once a quarter of it is free."""
         if not self._waiting:
             return {}
-        rows, prompt, budget = self._batch.claims
+        rows, prompt, budget = self._batch.padded_size
         if self._is_full and rows * (prompt + budget) > REFILL * self._room:
             return {}
         self._is_full = False

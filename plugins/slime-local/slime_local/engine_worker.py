@@ -35,7 +35,7 @@ from slime_local.weight_reader import WeightReader
 CACHE_BYTES = 2 << 30
 """Default bytes of the key/value cache in a worker."""
 TURN_S = 0.05
-"""Shortest turn in seconds, although requests have ended, are new or are watched. Between turns a worker waits for its
+"""Minimum seconds of a turn, even if requests have ended, arrived or are watched. Between turns a worker waits for its
 driver, which may be busy. With turns of 16 tokens, about 30 ms, the demo's rollouts take a fifth longer."""
 
 
@@ -116,12 +116,12 @@ class EngineWorker:
 
     def _go_on(self, *, ended_already: bool, watched: bool) -> dict[int, DecodeResult]:
         ended: dict[int, DecodeResult] = {}
-        least = time.monotonic() + TURN_S
+        earliest = time.monotonic() + TURN_S
         while self._decoder.busy:
             if self._flags.aborting:
                 return ended | self._decoder.abort()
             ended |= self._decoder.step()
-            if time.monotonic() >= least and (watched or ended or ended_already or self._flags.has_news(self._rank)):
+            if time.monotonic() >= earliest and (watched or ended or ended_already or self._flags.has_news(self._rank)):
                 break
         return ended
 

@@ -79,7 +79,7 @@ class Part:
     text: str
     """New text after the earlier parts."""
     tokens: int
-    """Tokens made so far."""
+    """Number of tokens generated so far."""
     finish: FinishReason | None
     """Why the response ended; set only in the last part."""
 
@@ -106,11 +106,11 @@ async def text_parts(engine: StreamsTokens, tokenizer: Tokenizer, batch: PromptB
     Raises:
         SlimeError: the engine's.
     """
-    text, made = StreamedText(tokenizer, batch.sampling), 0
+    text, count = StreamedText(tokenizer, batch.sampling), 0
     async with aclosing(engine.stream(_request(0, 0, batch))) as chunks:
         async for chunk in chunks:
-            made += len(chunk.tokens)
-            yield Part(text.add(chunk), made, chunk.finish)
+            count += len(chunk.tokens)
+            yield Part(text.add(chunk), count, chunk.finish)
 
 
 def _request(prompt: int, sample: int, batch: PromptBatch) -> GenerateRequest:
@@ -134,7 +134,7 @@ class StreamedText:
     def add(self, chunk: GenerateChunk) -> str:
         """The new text after this part; after the last part, all that is left.
 
-        Where more tokens change the text of the earlier ones, the whole text follows on a new line at the end.
+        If the final text differs from text already returned, returns a newline and the whole text.
         """
         self._chunks.append(chunk)
         if chunk.finish is not None:
@@ -188,25 +188,25 @@ class AnswerFile:
         Raises:
             ConfigError: it is a folder, its folder is missing or not writable, or it holds the prompts.
         """
-        made = cls(path)
+        answers = cls(path)
         if path.is_dir():
             raise ConfigError(f"--out {path} is a folder: give a file, --out {path / 'answers.jsonl'}")
-        if made.direct:
-            return made
-        folder = made._target.parent
+        if answers.direct:
+            return answers
+        folder = answers._target.parent
         if not folder.is_dir():
             raise ConfigError(f"--out {path}: there is no folder {folder}; create it with mkdir -p {folder}")
-        for each in (folder, made._target, made.part):
+        for each in (folder, answers._target, answers.part):
             if each.exists() and not os.access(each, os.W_OK):
                 raise ConfigError(f"--out {path}: {each} is not writable")
-        for each in (made._target, made.part):
+        for each in (answers._target, answers.part):
             if read is not None and _within(each, read):
-                which = "" if each == made._target else f" (written first to {each})"
+                which = "" if each == answers._target else f" (written first to {each})"
                 raise ConfigError(
                     f"--out {path}{which} and --prompt-data {read} are the same file, and the answers would "
                     "replace the prompts: give another --out"
                 )
-        return made
+        return answers
 
     def refuse_other_files(self) -> None:
         """Check that only files of earlier answers would be replaced.
@@ -325,8 +325,8 @@ def generate(
     """Generate with MODEL: a model directory, a checkpoint, or a run folder, whose newest checkpoint is used.
 
     Prompts are arguments, rows of --prompt-data, or else the text on standard input, as one prompt. A terminal shows
-    a single response while it is generated. The file of --out is replaced when all responses are done, and only if it
-    has earlier answers. Until then, and after Ctrl-C, finished responses are in OUT.part.
+    a single response while it is generated. --out is written at the end; an existing file is replaced only if it
+    holds answers. Until then, and after Ctrl-C, finished responses are in OUT.part.
 
     \b
     slime generate runs/first "What is 2+3?" --apply-chat-template

@@ -74,13 +74,13 @@ class LoraParameters:
 
     def gradient(self, gradient_N: torch.Tensor) -> torch.Tensor:
         """Gradient of A and B from the gradient of the merged weights."""
-        made = torch.empty_like(self.vector)
-        pairs = self._pairs(made, [adapter.slot for adapter in self._adapters])
+        product = torch.empty_like(self.vector)
+        pairs = self._pairs(product, [adapter.slot for adapter in self._adapters])
         for adapter, (d_a, d_b) in zip(self._adapters, pairs, strict=True):
             d_w = adapter.slot.view(gradient_N)
             torch.mm(adapter.b.t(), d_w, out=d_a)
             torch.mm(d_w, adapter.a.t(), out=d_b)
-        return made.mul_(self._scale)
+        return product.mul_(self._scale)
 
     def apply(self) -> None:
         """Merge each adapter into a fresh copy of its base matrix, so that rounding does not accumulate."""

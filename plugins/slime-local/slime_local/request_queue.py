@@ -130,7 +130,7 @@ class QueuedRequest:
 
     @property
     def work(self) -> int:
-        """Most tokens that the request needs."""
+        """Maximum number of tokens that the request needs."""
         return len(self.request.prompt) + self.request.sampling.max_new_tokens
 
 
@@ -140,7 +140,7 @@ class RequestQueue:
     def __init__(self, group: WorkerGroup, rank: int, flags: Flags) -> None:
         """Start without requests."""
         self.work = 0
-        """Most tokens that all its requests need."""
+        """Maximum number of tokens that all its requests need."""
         self.serving: asyncio.Task[None] | None = None
         """Task that runs turns; ends when no request is left or new ones are held."""
         self._group, self._rank, self._flags = group, rank, flags

@@ -22,8 +22,8 @@ class ShapedRow:
 
     sampling: SamplingParams
     """Its settings."""
-    made: tuple[int, ...]
-    """Tokens that an interrupted call made before."""
+    generated: tuple[int, ...]
+    """Tokens that an interrupted call generated earlier."""
     stops: frozenset[int]
     """Stop tokens, which are not drawn before `min_new_tokens`."""
 
@@ -54,8 +54,8 @@ class Shaping:
             for token, each in row.sampling.logit_bias.items():
                 bias[index, token] = each
             stops[index, [token for token in row.stops if token < self._vocab]] = True
-            if row.made:
-                counts[index] = torch.bincount(torch.tensor(row.made), minlength=self._vocab)
+            if row.generated:
+                counts[index] = torch.bincount(torch.tensor(row.generated), minlength=self._vocab)
         new = (
             torch.tensor([float(each.repetition_penalty) for each in params])[:, None],
             torch.tensor([float(each.presence_penalty) for each in params])[:, None],
@@ -76,20 +76,20 @@ class Shaping:
     def append(self, tokens: Tensor) -> None:
         """Record one more token of each row, [rows]."""
         if self._on:
-            least, counts = self._kept[3], self._kept[6]
+            _, _, _, min_left, _, _, counts = self._kept
             counts[torch.arange(len(tokens)), tokens] += 1
-            least -= 1
+            min_left -= 1
 
     def shape(self, logits: Tensor) -> Tensor:
         """Logits [rows, V] to draw from, given the model's logits."""
         if not self._on:
             return logits
-        repetition, presence, frequency, least, bias, stops, counts = self._kept
-        made = counts > 0
-        shaped = logits - frequency * counts - presence * made
+        repetition, presence, frequency, min_left, bias, stops, counts = self._kept
+        seen = counts > 0
+        shaped = logits - frequency * counts - presence * seen
         scaled = torch.where(shaped < 0, shaped * repetition, shaped / repetition)
-        shaped = torch.where(made, scaled, shaped) + bias
-        return shaped.masked_fill(stops & (least > 0), -torch.inf)
+        shaped = torch.where(seen, scaled, shaped) + bias
+        return shaped.masked_fill(stops & (min_left > 0), -torch.inf)
 
 
 Decode = Callable[[Sequence[int]], str]

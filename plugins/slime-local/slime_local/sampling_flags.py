@@ -32,12 +32,10 @@ _OPTIONS = (
     click.option("--stop", multiple=True, help="Text that ends a response; repeatable."),
     click.option("--stop-token-ids", type=int, multiple=True, help="Token id that ends a response; repeatable."),
     click.option("--ignore-eos", is_flag=True, help="Continue after stop tokens."),
-    click.option("--repetition-penalty", type=float, default=1.0, help="Divides the logits of tokens made so far."),
+    click.option("--repetition-penalty", type=float, default=1.0, help="Divides the logits of generated tokens."),
+    click.option("--presence-penalty", type=float, default=0.0, help="Subtracted from the logits of generated tokens."),
     click.option(
-        "--presence-penalty", type=float, default=0.0, help="Subtracted from the logits of tokens made so far."
-    ),
-    click.option(
-        "--frequency-penalty", type=float, default=0.0, help="Subtracted once for each time a token was made."
+        "--frequency-penalty", type=float, default=0.0, help="Subtracted once for each time a token was generated."
     ),
     click.option(
         "--logit-bias", multiple=True, metavar="ID=BIAS", help="Added to the logit of a token id; repeatable."
@@ -107,14 +105,14 @@ class TextLimit:
                 "it; prompts are numbered from 0"
             )
 
-    def note(self, prompt: int, sample: int, made: int, finish: FinishReason) -> None:
+    def note(self, prompt: int, sample: int, count: int, finish: FinishReason) -> None:
         """Count a response if the model's longest text cut it, not its budget."""
-        if finish is not FinishReason.LENGTH or made >= self._budget:
+        if finish is not FinishReason.LENGTH or count >= self._budget:
             return
         self._cut += 1
         if not self._first:
             self._first = (
-                f"prompt {prompt} sample {sample} has {made} of {self._budget} tokens after "
+                f"prompt {prompt} sample {sample} has {count} of {self._budget} tokens after "
                 f"a prompt of {self._lengths[prompt]}"
             )
 

@@ -22,7 +22,7 @@ class LocalEngineSettings(Settings):
         ge=1,
         le=10**9,
         description="Approximate size of a worker's key-value cache in tokens, prompts included. Requests that do not "
-        "fit wait. By default as many as take 2 GiB.",
+        "fit wait. Default: as many tokens as fit in 2 GiB.",
     )
     device: Device = Field("cpu", description="Device of the workers. With cuda, each has gpus_per_worker GPUs.")
     gpus_per_worker: Gpus = Field(1.0, description="GPUs of each worker, with cuda. With 0.25, four workers share one.")

@@ -52,7 +52,7 @@ class SamplingChecks(EngineRuns):
 
     @check("ENG-004", needs=("ENG-001",))
     def test_log_probs_are_finite_and_not_above_zero(self) -> None:
-        """Return the log of the probability after temperature, also for greedy tokens. The trainer divides by it.
+        """Return the log of the probability after temperature, also for greedy tokens. Importance ratios divide by it.
 
         Compute log-probs before top-p and top-k set probabilities to zero: otherwise they become infinite or NaN.
         """

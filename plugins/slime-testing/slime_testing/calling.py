@@ -2,7 +2,7 @@
 
 Example:
 
-    left_behind(lambda: lambda: call(reward, sample, ctx))        # "8 threads after 8 calls", or ""
+    find_leaks(lambda: lambda: call(reward, sample, ctx))         # "8 threads after 8 calls", or ""
 
 A `CallFactory` makes one new call. Errors of the call are ignored here; other checks report them.
 """
@@ -123,7 +123,7 @@ def in_thread(work: Callable[[], ResultT], limit_s: float) -> ResultT:
     """The result of `work`, computed in another thread.
 
     Raises:
-        Stuck: it took too long. A thread that runs Python code is ended; a sleeping thread stays.
+        CallTimeoutError: it took too long. A thread that runs Python code is ended; a sleeping thread stays.
     """
     found: list[ResultT] = []
     errors: list[BaseException] = []

@@ -114,7 +114,7 @@ class ScriptedEngine:
     older_version: int | None = None
     """Version of each response's first token, to simulate a weight update during the response."""
     max_turns: int | None = None
-    """Most requests of one sample."""
+    """Maximum number of requests of one sample."""
     answers: Sequence[str] = ()
     """Texts of a sample's first answers, in order; a stop token or the budget may truncate them."""
     from_turn: int = 0
@@ -130,7 +130,7 @@ class ScriptedEngine:
     turns: list[str | None] = field(default_factory=list)
     """Values of `turn` of the requests, in order."""
     unnamed_at_once: int = 0
-    """Most requests that were running when a request without `turn` was sent."""
+    """Maximum number of requests that were running when a request without `turn` was sent."""
     measured: list[tuple[str, float]] = field(default_factory=list)
     """Metrics that the generator recorded."""
     _failed: int = 0

@@ -207,8 +207,8 @@ class GeneratorContract(RoleContract[GeneratorSpec]):
         for sample in self._run(engine, self._pending()):
             count = sample.effective_response_length
             require(count <= MAX_NEW_TOKENS, f"{count} trainable tokens exceed the budget of {MAX_NEW_TOKENS}")
-            status = f"the status is {sample.status} after the budget ended the response; expected TRUNCATED"
-            require(sample.status is Status.TRUNCATED, status)
+            message = f"the status is {sample.status} after the budget ended the response; expected TRUNCATED"
+            require(sample.status is Status.TRUNCATED, message)
 
     @check("GEN-006", needs=("GEN-002", "GEN-012"))
     def test_an_aborted_sample_has_the_status_aborted(self) -> None:
@@ -216,8 +216,8 @@ class GeneratorContract(RoleContract[GeneratorSpec]):
         for turn in self._each_turn():
             returned = self._run(self._engine(finish=FinishReason.ABORT, from_turn=turn), self._pending())
             aborted = [each.status is Status.ABORTED for each in returned]
-            status = f"the status is {returned[-1].status} after the engine aborted request {turn + 1}"
-            require(any(aborted) if turn else all(aborted), f"{status}; expected ABORTED")
+            message = f"the status is {returned[-1].status} after the engine aborted request {turn + 1}"
+            require(any(aborted) if turn else all(aborted), f"{message}; expected ABORTED")
 
     @check("GEN-007", needs=("GEN-002",))
     def test_concurrent_samples_do_not_mix(self) -> None:
@@ -246,8 +246,8 @@ class GeneratorContract(RoleContract[GeneratorSpec]):
             engine = self._engine(error=ConnectionError("the engine is gone"), from_turn=turn)
             returned, pending = asyncio.run(self._failed(engine))
             others = [each.status.value for each in returned if each.status is not Status.FAILED]
-            status = f"request {turn + 1} failed, but the samples are {', '.join(sorted(set(others)))}; expected failed"
-            require(len(others) < len(returned) if turn and returned else not others, status)
+            message = f"request {turn + 1} failed, but the samples are {', '.join(sorted(set(others)))}"
+            require(len(others) < len(returned) if turn and returned else not others, f"{message}; expected failed")
             require(pending == 0, f"{pending} tasks are still running after request {turn + 1} failed")
 
     @check("GEN-009", needs=("GEN-002",))
@@ -282,8 +282,8 @@ class GeneratorContract(RoleContract[GeneratorSpec]):
             try:
                 pending = asyncio.run(self._aborted(engine))
             except TimeoutError:
-                late = f"the call still ran {ABORT_S:g} s after the abort, after {engine.requests} requests in all"
-                raise AssertionError(late) from None
+                message = f"the call still ran {ABORT_S:g} s after the abort, after {engine.requests} requests in all"
+                raise AssertionError(message) from None
             require(pending == 0, f"{pending} tasks are still running after the engine aborted the request")
 
     @check("GEN-013", needs=("GEN-003",))
@@ -306,8 +306,8 @@ class GeneratorContract(RoleContract[GeneratorSpec]):
                 raise SkipTest("it does not retry failed requests") from None
             if any(sample.status is Status.FAILED for sample in found):
                 raise SkipTest("it does not retry failed requests")
-            count = f"it returned {len(found)} samples after a retry; expected {len(expected)}, as without one"
-            require(len(found) == len(expected), count)
+            message = f"it returned {len(found)} samples after a retry; expected {len(expected)}, as without one"
+            require(len(found) == len(expected), message)
             for one, other in zip(found, expected, strict=True):
                 pairs = ((one.tokens, other.tokens), (one.loss_mask, other.loss_mask))
                 same = all(list(first or ()) == list(second or ()) for first, second in pairs)
@@ -390,8 +390,8 @@ class GeneratorContract(RoleContract[GeneratorSpec]):
             try:
                 self._run(engine, self._pending())
             except (LimitError, ExceptionGroup) as error:
-                count = f"it sent {engine.requests} requests with ctx.max_turns = {limit}"
-                raise AssertionError(f"{count}: {error}") from None
+                message = f"it sent {engine.requests} requests with ctx.max_turns = {limit}"
+                raise AssertionError(f"{message}: {error}") from None
 
     @check("GEN-023", needs=("GEN-003",))
     def test_weight_versions_are_recorded_per_token(self) -> None:
@@ -420,8 +420,8 @@ class GeneratorContract(RoleContract[GeneratorSpec]):
         Skipped if the generator makes a single request.
         """
         turns = len(self._several_turns() if not self.answers else self._turns())
-        count = f"`answers` has {len(self.answers)} texts, but the generator made {turns} turns"
-        require(turns >= len(self.answers), f"{count}; set answers that make it continue")
+        message = f"`answers` has {len(self.answers)} texts, but the generator made {turns} turns"
+        require(turns >= len(self.answers), f"{message}; set answers that make it continue")
 
     @check("GEN-026", needs=("GEN-003", "GEN-004"))
     def test_every_answer_follows_its_own_prompt(self) -> None:
@@ -451,8 +451,8 @@ class GeneratorContract(RoleContract[GeneratorSpec]):
                 over = f"{count} trainable tokens in {engine.requests} turns exceed the budget of {budget}"
                 require(count <= budget, over)
             cut = any(each.status is Status.TRUNCATED for each in returned)
-            status = f"the status is {returned[-1].status} after the budget ended turn {turn.request + 1}"
-            require(cut, f"{status}; expected TRUNCATED")
+            message = f"the status is {returned[-1].status} after the budget ended turn {turn.request + 1}"
+            require(cut, f"{message}; expected TRUNCATED")
 
     @check("GEN-028", needs=("GEN-011",))
     def test_cancelling_a_sample_cancels_its_request(self) -> None:

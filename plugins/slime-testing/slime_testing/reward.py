@@ -55,7 +55,7 @@ from slime_testing.samples import HOSTILE, make_sample
 SpecT = TypeVar("SpecT", RewardSpec, GroupRewardSpec)
 CONTEXT = RewardContext(rollout_id=0, evaluation=False, seed=1)
 REASON_CHARACTERS = 200
-"""Most characters of a reason, and of a component's name."""
+"""Maximum characters of a reason, and of a component's name."""
 COMPONENTS = 64
 """Most components of a score."""
 FORK_S = 5.0

@@ -66,7 +66,7 @@ class Algorithm:
             loss: the loss.
             correction: the off-policy correction, if any.
             zero_without_advantage: from the loss's spec for its settings.
-            sum_over_shares: adds up a tensor over one rank of each share; the same bits on each.
+            sum_over_shares: sums a tensor over one rank of each share; the result is bitwise equal on all ranks.
         """
         self._setup, self._advantage, self._loss, self._correction = setup, advantage, loss, correction
         self._sum_over_shares = sum_over_shares
@@ -98,7 +98,7 @@ class Algorithm:
         """Whether the step on a share needs `Share.old_log_probs_T`.
 
         With a correction, which accounts for the sampler, the loss's ratio is against the policy before the rollout, or
-        against a held older one. In a rollout's first step the former is the policy itself, which needs no forward.
+        against a held older one. At step 0 the former is the current policy, which needs no extra forward pass.
         """
         return self._correction is not None and (share.batch.step > 0 or self._setup.old_actor_lag is not None)
 
@@ -111,13 +111,13 @@ class Algorithm:
             ContractError: what the estimator returned breaks its contract.
         """
         shares = [self._with_penalties(share) for share in shares]
-        given = advantage_input(shares, self._sum_over_shares)
+        inputs = advantage_input(shares, self._sum_over_shares)
         tokens = [len(share.mask_T) for share in shares]
         plugin = self._advantage.plugin
-        advantages_T = check_advantages(self._advantage.part(given), plugin=plugin, tokens=sum(tokens))
+        advantages_T = check_advantages(self._advantage.part(inputs), plugin=plugin, tokens=sum(tokens))
         returns: Sequence[torch.Tensor | None] = [None] * len(shares)
-        if given.values_T is not None:
-            answer = cast(ValueAdvantage, self._advantage.part).returns(given)
+        if inputs.values_T is not None:
+            answer = cast(ValueAdvantage, self._advantage.part).returns(inputs)
             returns = torch.split(check_advantages(answer, plugin=plugin, tokens=sum(tokens)), tokens)
         return [
             replace(share, advantages_T=self._with_distillation(share, advantage_T), returns_T=returns_T)
@@ -146,7 +146,7 @@ class Algorithm:
         """
         assert share.advantages_T is not None
         places = share.tokens_of(samples)
-        given = LossInput(
+        loss_input = LossInput(
             log_probs_T=log_probs_T,
             old_log_probs_T=self._old_log_probs(share, places, log_probs_T.detach()),
             rollout_log_probs_T=share.rollout_log_probs_T[places],
@@ -157,21 +157,21 @@ class Algorithm:
             columns_S={name: values[list(samples)] for name, values in share.columns_S.items()},
             columns_T={name: values[places] for name, values in share.columns_T.items()},
         )
-        corrected = self._correction_output(given)
-        output = check_loss(self._loss.part(given), plugin=self._loss.plugin, tokens=len(places))
-        kl_T, metrics = self._kl(share, places, given)
+        corrected = self._correction_output(loss_input)
+        output = check_loss(self._loss.part(loss_input), plugin=self._loss.plugin, tokens=len(places))
+        kl_T, metrics = self._kl(share, places, loss_input)
         loss_T = _total_loss(output, corrected, kl_T)
         loss = (loss_T * share.weight_T[places]).sum()
         if not torch.isfinite(loss):
             raise NonFiniteError(f"the loss of a micro-batch of {len(samples)} samples is {loss.item()}")
         metrics = {
             "loss": loss_T,
-            **mismatch(given.log_probs_T.detach(), given.rollout_log_probs_T),
+            **mismatch(loss_input.log_probs_T.detach(), loss_input.rollout_log_probs_T),
             **output.metrics_T,
             **(corrected.metrics_T if corrected else {}),
             **metrics,
         }
-        return MicroBatch.of(loss, metrics, output.zero_without_advantage | {"loss"}, given)
+        return MicroBatch.of(loss, metrics, output.zero_without_advantage | {"loss"}, loss_input)
 
     def _with_penalties(self, share: Share) -> Share:
         sampled_T, mask_T, reference, teacher = (
@@ -194,7 +194,7 @@ class Algorithm:
     def _with_distillation(self, share: Share, advantages_T: torch.Tensor) -> torch.Tensor:
         """Advantages [T] less `opd_kl_coef` times the reverse KL to the teacher (on-policy distillation).
 
-        Per token, as slime has it: the policy gradient of it descends KL(policy || teacher) over the policy's own
+        Per token, as in slime: its policy gradient descends KL(policy || teacher) over the policy's own
         samples (Agarwal et al. 2024, arXiv:2306.13649, reverse KL).
         """
         if self._setup.teacher is None or share.reverse_kl_T is None:
@@ -208,27 +208,30 @@ class Algorithm:
             return log_probs_T
         if share.old_log_probs_T is None:
             raise ContractError(
-                f"the trainer knows no old log-probs at step {share.batch.step} of rollout {share.batch.rollout_id}, "
-                f"against which the ratio is taken with the correction {self._correction.name!r}: give it a "
+                f"correction {self._correction.name!r} needs log-probs from rollout start, which the trainer did not "
+                f"compute at step {share.batch.step} of rollout {share.batch.rollout_id}: give the trainer a "
                 "begin_rollout (slime_core.roles.PreparesRollout) that computes Share.old_log_probs_T, or set "
                 "num_steps_per_rollout = 1"
             )
         return share.old_log_probs_T[places]
 
-    def _correction_output(self, given: LossInput) -> CorrectionOutput | None:
+    def _correction_output(self, loss_input: LossInput) -> CorrectionOutput | None:
         if self._correction is None:
             return None
-        if not torch.isfinite(given.old_log_probs_T).all():
+        if not torch.isfinite(loss_input.old_log_probs_T).all():
             raise NonFiniteError("a log-prob under the trained weights is not finite")
         inputs = CorrectionInput(
-            given.old_log_probs_T, given.rollout_log_probs_T, given.loss_mask_T, given.sample_index_T
+            loss_input.old_log_probs_T,
+            loss_input.rollout_log_probs_T,
+            loss_input.loss_mask_T,
+            loss_input.sample_index_T,
         )
         with torch.no_grad():
             answer = self._correction.part(inputs)
-        return check_correction(answer, plugin=self._correction.plugin, loss_mask_T=given.loss_mask_T)
+        return check_correction(answer, plugin=self._correction.plugin, loss_mask_T=loss_input.loss_mask_T)
 
     def _kl(
-        self, share: Share, places: torch.Tensor, given: LossInput
+        self, share: Share, places: torch.Tensor, loss_input: LossInput
     ) -> tuple[torch.Tensor | None, dict[str, torch.Tensor]]:
         """The reference KL's addition to the losses [T], or None, and metrics of other models [T]."""
         found = (
@@ -237,18 +240,18 @@ class Algorithm:
             ("ref_log_probs", share.ref_log_probs_T),
         )
         metrics = {name: values_T[places] for name, values_T in found if values_T is not None}
-        reference, mask_T = self._setup.reference, given.loss_mask_T
+        reference, mask_T = self._setup.reference, loss_input.loss_mask_T
         if reference is None or not reference.use_kl_loss:
             return None, metrics
-        # Of what is not trained on, the difference may be so large that its exponential, times 0, is not a number.
-        near_T = torch.where(mask_T > 0, metrics["ref_log_probs"], given.log_probs_T.detach())
-        kl_T = kl_loss(given.log_probs_T, near_T, given.rollout_log_probs_T, reference)
+        # On untrained tokens the exponential of the difference may overflow, and infinity times 0 is NaN.
+        near_T = torch.where(mask_T > 0, metrics["ref_log_probs"], loss_input.log_probs_T.detach())
+        kl_T = kl_loss(loss_input.log_probs_T, near_T, loss_input.rollout_log_probs_T, reference)
         added_T = reference.kl_loss_coef * kl_T if reference.kl_loss_coef else None
         return added_T, {**metrics, "kl_loss": kl_T}
 
 
 def _total_loss(output: LossOutput, corrected: CorrectionOutput | None, kl_T: torch.Tensor | None) -> torch.Tensor:
-    """The loss of each token [T]: the correction weighs and masks the loss, and leaves what is added to it alone."""
+    """The loss of each token [T]: the correction weights and masks the loss, but not regularizer or KL."""
     loss_T = output.loss_T
     if corrected is not None:
         loss_T = loss_T * corrected.weights_T.detach() * corrected.loss_mask_T.detach()
@@ -317,7 +320,7 @@ def mismatch_extremes(difference_T: torch.Tensor) -> dict[str, float]:
 
 
 LOW_VAR_LIMIT = 10.0
-"""Nats within which `low_var_kl` is held, as slime has it."""
+"""Bound of `low_var_kl` in nats, as in slime."""
 
 
 _PLAIN: dict[KlType, KlType] = {"k1+": "k1", "k3+": "k3", "low_var_kl+": "low_var_kl"}
@@ -332,7 +335,7 @@ def approximate_kl(log_probs_T: torch.Tensor, other_log_probs_T: torch.Tensor, k
     - k1: d, unbiased;
     - k2: d^2 / 2, biased, never negative;
     - k3: exp(-d) - 1 + d, unbiased and never negative;
-    - low_var_kl: k3 held to [-10, 10]; where it is held, there is no gradient;
+    - low_var_kl: k3 clamped to [-10, 10]; where it is clamped, there is no gradient;
     - k1+, k3+, low_var_kl+: the value of k1, k3, low_var_kl with the gradient of k2, d grad(logp) (verl's
       straight-through estimators); of k1+ and k3+, value and gradient are both unbiased.
 

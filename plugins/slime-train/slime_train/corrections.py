@@ -18,7 +18,7 @@ from slime_train.settings import Divergence, IcepopSettings, MisSettings, TisSet
 class Tis:
     """Truncated importance sampling (Ionides 2008, Journal of Computational and Graphical Statistics 17(2), eq. 6).
 
-    w_t = clamp(exp(logp_t - rollout_logp_t), tis_clip_low, tis_clip), one weight a token, as slime has it; applied to
+    w_t = clamp(exp(logp_t - rollout_logp_t), tis_clip_low, tis_clip), one weight per token, as in slime; applied to
     the difference between an inference engine and a trainer by Yao et al. 2025, "Your Efficient RL Framework Secretly
     Brings You Off-Policy RL Training".
     """
@@ -55,11 +55,11 @@ class Mis:
     """Importance sampling by token, sequence or its geometric mean, with rejection and veto (slime's mis.py).
 
     With d_t = logp_t - rollout_logp_t, log r is d_t (`token`), the sum of d over the sample's trained tokens
-    (`sequence`, unbiased, of high variance) or their mean (`geometric`), one ratio a sample, held to 20 nats. Then
+    (`sequence`, unbiased, of high variance) or their mean (`geometric`), one ratio per sample, clamped to 20 nats. Then
 
     - `truncate`: w = min(r, upper), as `Tis`, on any level (Ionides 2008, equation 6);
     - `clip`: w = clamp(r, lower, upper);
-    - `mask`: w = r, and what is outside of [lower, upper] is taken out of the loss, tokens or whole samples (rejection
+    - `mask`: w = r, and tokens or whole samples outside of [lower, upper] are excluded from the loss (rejection
       sampling; Li et al. 2025, "When Speed Kills Stability", section "Masked importance sampling");
     - `none`: w = 1.
 
@@ -121,13 +121,13 @@ def _metrics(ratio_T: torch.Tensor, weights_T: torch.Tensor) -> dict[str, torch.
 
 
 SAFETY_NATS = 20.0
-"""Log-ratios beyond this are taken as this, as slime has it: a long sample's product would be infinite or 0."""
+"""Log-ratios are clamped to this, as in slime: the product over a long sample would be infinite or 0."""
 
 
 def within(batch: CorrectionInput, bounds: Mapping[Divergence, tuple[float, float]]) -> torch.Tensor:
-    """1 [T] where every divergence is within its bounds, which belong to it, else 0 (verl's rollout rejection).
+    """1 [T] where every divergence is within its bounds (inclusive), else 0 (verl's rollout rejection).
 
-    With d_t = logp_t - rollout_logp_t, held to 20 nats, of one token or as the sum, the mean or the largest of its
+    With d_t = logp_t - rollout_logp_t, clamped to 20 nats, of one token or as the sum, the mean or the largest of its
     sample's trained ones:
 
     - k1: exp of d_t, of the sum or of the mean: the ratio of the token, of the sequence, or its geometric mean;

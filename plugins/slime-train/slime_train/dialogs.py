@@ -85,7 +85,7 @@ class DialogReader:
         Raises:
             ConfigError: the chat template never reads one of the format's arguments.
             DataError: a file cannot be read, or rows are bad; names file and line.
-            ModelError: the model has no chat template, and one is asked for.
+            ModelError: the model has no chat template, but the run uses one.
         """
         form, dialogs = self._form, list[Dialog]()
         check_template_kwargs(form, self._tokenizer)
@@ -185,9 +185,9 @@ class DialogReader:
 
     @cached_property
     def _opening(self) -> tuple[str, str]:
-        """What opens the assistant's turn, in a prompt and in an earlier turn: the latter opens no thinking.
+        """Texts that open an assistant turn: in a prompt, and in earlier turns (without thinking).
 
-        Both are empty where the end of the user's turn is the opening.
+        Both are empty if the end of the user's turn opens it.
         """
         text = self._renderer.text
         question: list[Message] = [{"role": "user", "content": "x"}]

@@ -1,4 +1,4 @@
-"""Finetuning: the run's trainer on dialogs of a file, without engine and reward; what a run with `sft_loss` alone is.
+"""Finetuning: the trainer on dialogs of a file, without engine and reward. Runs when `sft_loss` is the only loss.
 
 Example:
 
@@ -37,14 +37,14 @@ async def finetune(plan: Plan, folder: RunFolder, display: Display) -> Outcome:
 
     Raises:
         DataError: a row cannot be used, or is longer than the model's longest text.
-        ModelError: the model has no tokenizer, or no chat template where one is asked for.
+        ModelError: the model has no tokenizer, or no chat template although the run uses one.
     """
     dialogs = read_dialogs(Builder(plan))
 
     def session(plan: Plan, folder: RunFolder, display: Display) -> BaseSession:
-        made = BaseSession(plan, folder, display, unit="step")
-        made.set_length(lambda: dialogs.rows)
-        return made
+        base = BaseSession(plan, folder, display, unit="step")
+        base.set_length(lambda: dialogs.rows)
+        return base
 
     return await run_loop(plan, folder, display, session, partial(Finetuning, dialogs))
 
@@ -103,7 +103,7 @@ class Finetuning(BaseLoop):
         return self._order[1][within]
 
     async def _evaluate_if_due(self) -> None:
-        """The mean loss a token of every evaluation set, before the first step, at the interval, and at the end."""
+        """The mean loss per token of every evaluation set, before the first step, at the interval, and at the end."""
         every, step = self._config.evaluation, self.rollout_id
         due = step % (every.eval_interval or 1) == 0 or step == self._base.num_rollout
         if not self._held_out or not due or (step == 0 and every.skip_eval_before_train):

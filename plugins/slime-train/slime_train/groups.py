@@ -28,9 +28,9 @@ class Groups:
     weight_S: torch.Tensor
     """One over the samples of its rollout, [S]."""
     rollouts_S: torch.Tensor
-    """Rollouts of its group, [S]."""
+    """Number of rollouts in its group, [S]."""
     raw_S: torch.Tensor
-    """Rewards as they were given, [S]."""
+    """Unchanged rewards, [S]."""
     reward_S: torch.Tensor
     """Rewards above the lowest of their group, [S]."""
     centred_S: torch.Tensor
@@ -50,7 +50,7 @@ class Groups:
         return cls(group_S, rollout_S, weight_S, rollouts_S, raw_S, reward_S, centred_S)
 
     def total(self, values_S: torch.Tensor) -> torch.Tensor:
-        """Sum over the samples of each sample's group [S]; times `weight_S`, over its rollouts."""
+        """Sum over the samples of each sample's group [S]. Multiply by `weight_S` first to count each rollout once."""
         return _sums(values_S, self.group_S)
 
     def of_rollout(self, values_S: torch.Tensor) -> torch.Tensor:

@@ -36,7 +36,7 @@ class PolicyLoss:
 class GspoLoss:
     """GSPO, the clipped surrogate of sequences (Zheng et al. 2025, arXiv:2507.18071, equations 5 and 7).
 
-    s = exp(mean over the sample's trained tokens of logp - logp_old), one ratio a sample, in place of `PolicyLoss`'s
+    s = exp(mean over the sample's trained tokens of logp - logp_old), one ratio per sample, in place of `PolicyLoss`'s
     ratio of each token. Its gradient reaches every trained token of the sample, so that the mean over a sample's
     tokens, the default reduction, is the paper's objective. Sequence ratios move far less than token ratios: the clips
     default to the paper's 3e-4 and 4e-4 (section 5.1).
@@ -67,9 +67,9 @@ class CispoLoss:
         ratio_T = difference_T.exp()
         weight_T = ratio_T.clamp(1 - self._settings.eps_clip, 1 + self._settings.high)
         loss_T = -weight_T * batch.advantages_T * batch.log_probs_T
-        made = policy_gradient(batch, loss_T, difference_T, self._settings, (weight_T != ratio_T).to(loss_T.dtype))
+        output = policy_gradient(batch, loss_T, difference_T, self._settings, (weight_T != ratio_T).to(loss_T.dtype))
         # Here a ratio is clipped at any advantage, so skipped tokens of zero advantage have an unknown clip fraction.
-        return replace(made, zero_without_advantage=made.zero_without_advantage - {"pg_clipfrac"})
+        return replace(output, zero_without_advantage=output.zero_without_advantage - {"pg_clipfrac"})
 
 
 class SftLoss:
@@ -112,9 +112,9 @@ def policy_gradient(
     """Complete a policy-gradient loss with off-policy sequence masking, entropy bonus and metrics.
 
     Args:
-        batch: what the loss was given.
+        batch: the loss input.
         loss_T: the loss of each token [T], 0 where its advantage is 0.
-        difference_T: log of the ratio that it is made of, nats [T]; its negative is the metric `ppo_kl`.
+        difference_T: log of the loss's ratio, nats [T]; its negative is the metric `ppo_kl`.
         settings: the loss's own, which extend `PolicyGradientSettings`.
         clipped_T: 1 where a bound was met, else 0 [T], the metric `pg_clipfrac`; None for a loss without bounds.
     """
@@ -134,9 +134,9 @@ def value_loss(
 
     Masking and reduction are the trainer's.
 
-    loss = max((V - R)^2, (V_old + clamp(V - V_old, -clip, clip) - R)^2): past the clip, moving on towards R pays no
-    more, and moving back does. As in the reference implementation of PPO (Engstrom et al. 2020, arXiv:2005.12729,
-    section 3, "value function clipping") and, without its factor of a half, as slime has it.
+    loss = max((V - R)^2, (V_old + clamp(V - V_old, -clip, clip) - R)^2): past the clip, moving closer to R
+    no longer lowers the loss. As in the reference implementation of PPO (Engstrom et al. 2020, arXiv:2005.12729,
+    section 3, "value function clipping") and, without its factor of a half, as in slime.
 
     Args:
         values_T: under the weights being trained; they carry the gradient.

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import torch
 
 EPSILON = 1e-6
-"""Added to a standard deviation of rewards, as slime has it."""
+"""Added to a standard deviation of rewards, as in slime."""
 
 
 class EstimatorSettings(Settings):

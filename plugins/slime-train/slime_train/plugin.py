@@ -57,7 +57,7 @@ def slime_losses() -> Iterable[LossSpec]:
         "gspo",
         lambda settings, setup: resolve_name("slime_train.losses:GspoLoss")(settings),
         GspoSettings,
-        "The same with one ratio a sample (GSPO)",
+        "Clipped policy gradient with one ratio per sample (GSPO)",
         zero_without_advantage=_adds_no_entropy,
         flat_keys=tuple(GspoSettings.model_fields),
         estimator="grpo",
@@ -143,7 +143,7 @@ def slime_sample_filters() -> Iterable[SampleFilterSpec]:
     yield SampleFilterSpec(
         "truncated",
         lambda settings, setup: resolve_name("slime_train.filters:truncated"),
-        summary="Leave responses that were cut off out of training (DAPO)",
+        summary="Exclude truncated responses from training (DAPO)",
     )
 
 

@@ -87,15 +87,15 @@ class RankHost:
         assert self._channel is not None, "publish comes after connect"
         assert self._sender is not None, "publish comes after connect"
         version, engines = target
-        made = self._rank.weights()
+        weights = self._rank.weights()
         slots, whole = self._channel.slots, self._number == 0
-        buckets = checked_buckets(slots, made, plugin=self._plugin, whole=whole)
+        buckets = checked_buckets(slots, weights, plugin=self._plugin, whole=whole)
         try:
             self._sender.send(version, buckets, engines)
             for _ in buckets:
                 pass
         finally:
-            for _ in made:
+            for _ in weights:
                 pass
         if isinstance(self._rank, TracksVersions):
             self._rank.published(version)
@@ -156,9 +156,9 @@ def checked_buckets(
         if slot is None:
             what = "comes twice" if name in known else "is not among its weight_slots()"
             raise ContractError(f"{where}: bucket {name!r} {what}")
-        made = (tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."))
-        if made != (slot.shape, slot.dtype.value):
-            raise ContractError(f"{where}: bucket {name} is {made[0]} {made[1]}; its slot says {slot}")
+        actual = (tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."))
+        if actual != (slot.shape, slot.dtype.value):
+            raise ContractError(f"{where}: bucket {name} is {actual[0]} {actual[1]}; its slot says {slot}")
         yield name, tensor
     if whole and left:
         first = next(iter(left.values()))

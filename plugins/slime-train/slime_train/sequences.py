@@ -12,7 +12,7 @@ from collections.abc import Callable
 import torch
 
 EPSILON = 1e-8
-"""Added to the variance in `whiten`, as slime has it."""
+"""Added to the variance in `whiten`, as in slime."""
 
 
 def masked_sum(values_T: torch.Tensor, mask_T: torch.Tensor, sample_index_T: torch.Tensor) -> torch.Tensor:

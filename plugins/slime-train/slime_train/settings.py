@@ -12,12 +12,15 @@ from slime_core.roles import Number, Positive, Settings, Temperature
 class PolicyGradientSettings(Settings):
     """What the policy gradients have in common, slime's flags."""
 
-    entropy_coef: float = Field(0.0, ge=0.0, le=1e6, description="Weight of the entropy bonus, in units of loss a nat.")
+    entropy_coef: float = Field(0.0, ge=0.0, le=1e6, description="Weight of the entropy bonus, in loss per nat.")
     use_opsm: bool = Field(
         False, description="Mask samples of negative advantage that have drifted from their sampler (DeepSeek-V3.2)."
     )
     opsm_delta: float = Field(
-        1e-4, ge=0.0, le=1e9, description="How far: mean fall of their tokens' log-probs, nats a token, with use_opsm."
+        1e-4,
+        ge=0.0,
+        le=1e9,
+        description="With use_opsm: mean log-prob drop (nats per token) above which a sample is masked.",
     )
 
     @model_validator(mode="after")
@@ -79,7 +82,7 @@ class _Bounds(Settings):
     """Two bounds that must not cross."""
 
     tis_clip: float = Field(2.0, gt=0.0, le=1e9, description="Upper bound of a token's importance weight.")
-    tis_clip_low: float = Field(0.0, ge=0.0, le=1e9, description="Lower bound of it.")
+    tis_clip_low: float = Field(0.0, ge=0.0, le=1e9, description="Lower bound of a token's importance weight.")
 
     @model_validator(mode="after")
     def _high_covers_low(self) -> Self:
@@ -95,8 +98,8 @@ class TisSettings(_Bounds):
 class IcepopSettings(_Bounds):
     """`[correction.icepop]`, slime's flags: the defaults are the paper's, since a lower bound of 0 masks nothing."""
 
-    tis_clip: float = Field(5.0, gt=0.0, le=1e9, description="Ratio of a token above which it has no weight.")
-    tis_clip_low: float = Field(0.5, ge=0.0, le=1e9, description="Ratio below which it has none.")
+    tis_clip: float = Field(5.0, gt=0.0, le=1e9, description="Ratio above which a token has weight 0.")
+    tis_clip_low: float = Field(0.5, ge=0.0, le=1e9, description="Ratio below which a token has weight 0.")
 
 
 Divergence = Literal[
@@ -116,21 +119,23 @@ Divergence = Literal[
 
 
 class MisSettings(Settings):
-    """`[correction.mis]`, the keys of slime's mis.yaml, and verl's for rejection apart from weights."""
+    """`[correction.mis]`: slime's mis.yaml keys, plus verl's `rollout_rs`, which rejects independently of weights."""
 
-    mis_level: Literal["token", "sequence", "geometric"] = Field("token", description="What has one ratio.")
+    mis_level: Literal["token", "sequence", "geometric"] = Field(
+        "token", description="Level of the importance ratio; geometric: the sequence's geometric mean."
+    )
     mis_mode: Literal["truncate", "clip", "mask", "none"] = Field(
-        "truncate", description="What becomes of ratios out of bounds; none: there are no weights."
+        "truncate", description="Treatment of ratios out of bounds; none: no weights are applied."
     )
     mis_lower_bound: float | None = Field(
         None, gt=0.0, le=1e9, description="Lower bound, of clip and mask; default 1 / mis_upper_bound."
     )
     mis_upper_bound: float = Field(2.0, gt=0.0, le=1e9, description="Upper bound.")
     mis_veto_threshold: float | None = Field(
-        None, gt=0.0, lt=1.0, description="Samples with a token of a ratio below this are taken out."
+        None, gt=0.0, lt=1.0, description="Reject samples that have a token with a ratio below this."
     )
     rollout_rs: dict[Divergence, Number | tuple[Number, Number]] = Field(
-        {}, description="Divergences that take out tokens or samples, and their bounds: {seq_mean_k1 = [0.99, 1.01]}."
+        {}, description="Divergences that reject tokens or samples, and their bounds: {seq_mean_k1 = [0.99, 1.01]}."
     )
 
     @property
@@ -202,7 +207,7 @@ class DiskSettings(Settings):
     """`[transport.disk]`."""
 
     folder: Path | None = Field(
-        None, description="Folder that ranks and engines of all machines see; default inside the run folder."
+        None, description="Folder that ranks and engines on all machines share; default inside the run folder."
     )
 
 
@@ -218,20 +223,22 @@ Response: {response}"""
 class JudgeSettings(Settings):
     """`[reward.served_judge]`."""
 
-    model: str = Field("judge", description="Which of the run's served_models is asked.")
+    model: str = Field("judge", description="Name of the judge among the run's served_models.")
     prompt: str = Field(
         PROMPT,
-        description="What it is asked; {prompt}, {response} and {label} are put in. For a judge of your task.",
+        description="Prompt of the judge; {prompt}, {response} and {label} are replaced. Adapt it to your task.",
     )
-    apply_chat_template: bool = Field(True, description="Ask it as a message of a user's, in its own chat template.")
+    apply_chat_template: bool = Field(
+        True, description="Send the prompt as a user message in the judge's chat template."
+    )
     verdict: str = Field(
         r"(?i)verdict:\W*(\w[\w.]*)", description="Pattern of its verdict, with one group; the last match counts."
     )
     scores: dict[str, Number] = Field(
-        {"yes": 1.0, "no": 0.0}, description="What each verdict is worth; one that is a number is worth that."
+        {"yes": 1.0, "no": 0.0}, description="Score of each verdict; a numeric verdict is its own score."
     )
-    temperature: Temperature = Field(0.0, description="How it draws; 0 is greedy.")
-    max_new_tokens: Positive = Field(512, description="Tokens that it may take.")
+    temperature: Temperature = Field(0.0, description="Sampling temperature of the judge; 0 is greedy.")
+    max_new_tokens: Positive = Field(512, description="Maximum tokens of the judge's answer.")
 
     @field_validator("verdict")
     @classmethod

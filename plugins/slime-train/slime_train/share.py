@@ -40,12 +40,12 @@ class Share:
     rollout_log_probs_T: torch.Tensor
     """The sampler's log-probs [T]."""
     columns_S: Mapping[str, torch.Tensor] = field(default_factory=dict)
-    """Columns of batch transforms with one number a sample [S]."""
+    """Columns of batch transforms with one number per sample [S]."""
     columns_T: Mapping[str, torch.Tensor] = field(default_factory=dict)
-    """Columns of batch transforms with one number a token [T]."""
+    """Columns of batch transforms with one number per token [T]."""
     old_log_probs_T: torch.Tensor | None = None
-    """The policy's own log-probs before the rollout was trained on [T], of samples with a signal; None: as they are at
-    the step, which is the same in a rollout's first one."""
+    """Log-probs under the policy before training on the rollout [T], of samples with a signal. None: the current ones
+    are used, which are identical at step 0."""
     ref_log_probs_T: torch.Tensor | None = None
     """The reference's log-probs [T], of samples with a trained token; None without a reference."""
     teacher_log_probs_T: torch.Tensor | None = None
@@ -107,7 +107,7 @@ def _tensors(columns: Mapping[str, Sequence[float]]) -> dict[str, torch.Tensor]:
 
 
 def advantage_input(shares: Sequence[Share], sum_over_ranks: Callable[[torch.Tensor], torch.Tensor]) -> AdvantageInput:
-    """Groups, rollouts and samples are numbered on from share to share; values and penalties all have or none."""
+    """Join shares and renumber groups, rollouts and samples. Either all shares have values (or penalties), or none."""
     batches = [share.batch for share in shares]
 
     def joined(values: Sequence[torch.Tensor | None]) -> torch.Tensor | None:
@@ -144,7 +144,7 @@ GIVEN_S = ("prompt_index_S", "group_index_S", "rollout_index_S", "response_lengt
 
 
 def save_train_data(template: str, shares: Sequence[Share], rank: int) -> Path:
-    """Write a rollout's shares, one a step, as they are before its first step; returns where.
+    """Write a rollout's shares, one per step, before its first step; returns the path.
 
     Args:
         template: a path with `{rollout_id}` and `{rank}` in it, both as numbers.
@@ -210,7 +210,7 @@ class MicroBatch:
         over_all_tokens: frozenset[str],
         given: LossInput,
     ) -> "MicroBatch":
-        """Sum metrics [T] over the trained tokens of what the loss was given."""
+        """Sum metrics [T] over the trained tokens of the loss input."""
         mask_T = given.loss_mask_T
         metrics = {name: float((values_T.detach() * mask_T).sum()) for name, values_T in metrics_T.items()}
         log_ratio_T = (given.log_probs_T.detach() - given.rollout_log_probs_T)[mask_T > 0]

@@ -26,7 +26,7 @@ class SharedBufferChannel(FileChannel):
         return second if second.version() == version else first
 
     def begin(self, version: int) -> WeightFile:
-        """The file to write this version to, which holds it already or is the older one; it holds none from now on."""
+        """The file to write this version to: the one that holds it, else the older; its version is cleared."""
         first, second = self.files()
         held = [-1 if (found := file.version()) is None else found for file in (first, second)]
         is_second = held[1] == version or (held[0] != version and held[1] < held[0])

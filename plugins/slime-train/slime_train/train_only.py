@@ -34,7 +34,7 @@ class StoredRollouts(Protocol):
 
 
 async def train_only(plan: Plan, folder: RunFolder, display: Display) -> Outcome:
-    """Train on the rollouts that a run folder keeps, as many as the plan has and it holds; see `run_loop`."""
+    """Train on a run folder's stored rollouts, at most as many as the plan has; see `run_loop`."""
     make_stored = cast(
         Callable[[Path, float], StoredRollouts], load_part("stored", "slime-view", "load_debug_rollout_data")
     )
@@ -43,12 +43,12 @@ async def train_only(plan: Plan, folder: RunFolder, display: Display) -> Outcome
     stored = make_stored(debug.load_debug_rollout_data, debug.load_debug_rollout_data_subsample)
 
     def session(plan: Plan, folder: RunFolder, display: Display) -> BaseSession:
-        made = BaseSession(plan, folder, display)
-        made.set_length(lambda: made.builder.data_source())
-        if len(stored) < made.num_rollout:
-            display.message(f"samples of {len(stored)} of {made.num_rollout} rollouts were kept")
-            made.num_rollout = len(stored)
-        return made
+        base = BaseSession(plan, folder, display)
+        base.set_length(lambda: base.builder.data_source())
+        if len(stored) < base.num_rollout:
+            display.message(f"samples of {len(stored)} of {base.num_rollout} rollouts were kept")
+            base.num_rollout = len(stored)
+        return base
 
     return await run_loop(plan, folder, display, session, partial(TrainOnlyLoop, stored))
 

@@ -107,33 +107,33 @@ def save(directory: Path, saved: RankState, *, hf: bool) -> Saving:
     return saving
 
 
-def load(directory: Path, saved: RankState) -> None:
-    """Read this rank's part of what any layout saved.
+def load(directory: Path, state: RankState) -> None:
+    """Read this rank's part of a checkpoint into `state`; it may come from another layout.
 
     Raises:
         CheckpointError: the checkpoint is missing, incomplete, or belongs to another model.
     """
     folder = directory / "optim"
     about = read_about(folder)
-    theirs, mine = about.get("model"), _stored_model(saved.model)
+    theirs, mine = about.get("model"), _stored_model(state.model)
     if differ := [key for key in mine if not isinstance(theirs, dict) or theirs.get(key) != mine[key]]:
         raise CheckpointError(
             f"{folder} belongs to another model: {', '.join(differ)} differ from the config.json of hf_checkpoint; "
             "continue with the model that the run began with"
         )
-    stored, critic = StoredCheckpoint(folder), saved.companions.critic
-    _restore(stored, int(str(about["steps"])), saved.policy, saved.optimizer)
+    stored, critic = StoredCheckpoint(folder), state.companions.critic
+    _restore(stored, int(str(about["steps"])), state.policy, state.optimizer)
     if critic:
         if "critic_steps" not in about:
             raise CheckpointError(f"{folder} has no critic: its run had none. Continue without a critic, too")
         _restore(stored, int(str(about["critic_steps"])), critic.policy, critic.optimizer, CRITIC)
-    if reference := saved.companions.restored(about):
+    if reference := state.companions.restored(about):
         for held in rank_parameters(reference.policy):
             stored.read(held.pieces(reference.value_of(held.parameter), REFERENCE))
-    if saved.old and VERSION in about:
-        for held in rank_parameters(saved.old.restored):
+    if state.old and VERSION in about:
+        for held in rank_parameters(state.old.restored):
             stored.read(held.pieces(held.parameter.data, OLD))
-        saved.old.restore(int(str(about[VERSION])))
+        state.old.restore(int(str(about[VERSION])))
 
 
 def _trained(policy: Policy, optimizer: RankOptimizer, prefix: str = "") -> Iterator[Piece]:

@@ -108,7 +108,7 @@ class Latent:
     plain: int
     """Width of a head's queries and keys without positions."""
     placed: int
-    """Width of a head's queries and keys with positions; all heads share these keys."""
+    """Width of a head's queries and keys with positions; all heads share these keys. `Model.placed` is a fraction."""
     value: int
     """Width of a head's values."""
 

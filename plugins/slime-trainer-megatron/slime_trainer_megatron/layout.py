@@ -152,7 +152,13 @@ def layers_of_stages(model: Model, stages: int, first: int, last: int) -> list[i
         _check_divides("num_hidden_layers", model.layers, "pipeline_model_parallel_size", stages)
         return [model.layers // stages] * stages
     others, rest = stages - bool(first) - bool(last), model.layers - first - last
-    if rest < others or (rest % others if others else rest):
+    if not others and rest:
+        raise ConfigError(
+            f"[trainer.megatron] num_layers_in_first_pipeline_stage = {first or None} and "
+            f"num_layers_in_last_pipeline_stage = {last or None}: they must add up to the model's num_hidden_layers = "
+            f"{model.layers}, because pipeline_model_parallel_size = {stages}"
+        )
+    if rest < others or (others and rest % others):
         raise ConfigError(
             f"[trainer.megatron] num_layers_in_first_pipeline_stage = {first or None} and "
             f"num_layers_in_last_pipeline_stage = {last or None}: of the model's num_hidden_layers = {model.layers} "

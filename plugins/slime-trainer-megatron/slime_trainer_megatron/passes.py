@@ -130,7 +130,7 @@ class Passes:
         self._multiple = config.tensor_model_parallel_size if config.sequence_parallel else 1
 
     def run(self, share: Share, signal_T: torch.Tensor, use: LossCallback, *, trains: bool) -> None:
-        """Run every micro-batch of the samples with a signal through `use`; a share without any runs padding."""
+        """Run the samples with a signal through `use`. If no sample has one, runs one padding micro-batch."""
         packed: list[list[int]] = list(micro_batches(share, signal_T, self._budget)) or [[]]
         if self._model.experts:
             # Experts are distributed over the ranks of all shares, so all must run the same number of micro-batches.

@@ -259,7 +259,7 @@ def test_ranks_of_a_replica_share_a_batch() -> None:
         (Layout(4, tensor=4), "num_key_value_heads = 2"),
         (Layout(2, pipeline=2, first=4), "leaves 0 for the other 1 of pipeline_model_parallel_size = 2 stages"),
         (Layout(3, pipeline=3, last=1), "leaves 3 for the other 2"),
-        (Layout(2, pipeline=2, first=2, last=1), "leaves 1 for the other 0"),
+        (Layout(2, pipeline=2, first=2, last=1), "must add up to the model's num_hidden_layers = 4"),
         (Layout(3, pipeline=3), "num_hidden_layers = 4, which cannot be split into 3 equal parts; give 2 or 4"),
     ],
 )

@@ -42,7 +42,7 @@ class DecodeState(Protocol):
         Args:
             prompts: token ids.
             prompt_of_row: the prompt of each new row.
-            max_rows: the most rows that forks will make of all.
+            max_rows: maximum number of rows, including later forks.
         """
 
     def clear(self) -> None:
@@ -133,7 +133,7 @@ class LocalModel(ABC):
         Args:
             groups: prompts with their responses; on the fast path, what texts share from the start is computed once.
             temperature: logits are divided by it, over 0.
-            grad: a flat vector [numel] that `backward()` through what is returned adds the weights' gradient to;
+            grad: vector [numel] into which `backward()` on the result accumulates the weights' gradients;
                 None computes without a graph. Zero it before the first micro-batch.
 
         Raises:

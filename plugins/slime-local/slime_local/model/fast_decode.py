@@ -1,8 +1,8 @@
 """Decoding on the fast path: rows of one prompt share its keys and values, and each row keeps only its own.
 
 With one thread, a row's logits are bitwise independent of the other rows and of their lengths, because:
-  - matrix products see at least 4 rows, and MKL is asked for its strict mode, see `product` (with fewer rows, it takes
-    another kernel; and without the mode, with less than 16 or 56 of them, by the CPU);
+  - matrix products use at least 4 rows and MKL's strict mode, because MKL otherwise picks kernels by row count (below 4
+    rows, and without the mode below 16 or 56, depending on the CPU);
   - padding is masked and comes in blocks of 64 prompt or 32 own slots, so that every row starts on a cache line, and
     sums over slots are taken in blocks of 64 prompt or 128 own slots, so that more padding adds zeros and regroups
     nothing (over 128, the library cuts a sum at places that depend on its length).

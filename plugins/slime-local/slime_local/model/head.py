@@ -31,7 +31,7 @@ class Pairs:
 
     @classmethod
     def of(cls, source: Tensor, targets: Tensor, rows: int, vocab: int) -> "Pairs":
-        """Pairs (source[t], targets[t]) of so many rows over so many tokens."""
+        """Pairs (source[t], targets[t]) for `rows` rows and a vocabulary of `vocab` tokens."""
         size = CHUNK if source.is_cpu else max(CHUNK, WIDE_LOGITS // vocab)
         by_row, order = source.sort(stable=True)
         starts = torch.searchsorted(by_row, torch.arange(0, rows + size, size)).tolist()

@@ -73,7 +73,7 @@ MIN_ROWS = 4
 """Matrix products with fewer rows take another kernel, whose results differ in the last bits."""
 
 PROMPT_BLOCK = 64
-"""Prompts are padded to blocks of so many slots, and sums over them are taken block by block."""
+"""Block size in slots: prompts are padded to whole blocks, and sums over slots run block by block."""
 
 
 def queries_keys_values(

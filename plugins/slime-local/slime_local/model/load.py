@@ -23,7 +23,7 @@ from slime_local.model.support import ModelPath, explain_path
 from slime_local.model.weights import decoder_order, lay_out
 
 LONGEST_REASON = 1_000
-"""Most characters of transformers' message, which may list every known model."""
+"""Maximum characters of transformers' message, which may list every known model."""
 
 
 def load_model(hf_dir: Path, *, bf16: bool = False) -> LocalModel:
@@ -36,13 +36,13 @@ def load_model(hf_dir: Path, *, bf16: bool = False) -> LocalModel:
     Raises:
         ModelError: no config.json, no causal LM, or weights missing from the files.
     """
-    why_config = hf_dir / "config.json"
-    if not why_config.is_file():
+    config_path = hf_dir / "config.json"
+    if not config_path.is_file():
         raise ModelError(
             f"no model could be loaded from {hf_dir}: it has no config.json; expected a Hugging Face directory with"
             " config.json, model.safetensors and tokenizer files"
         )
-    path, why = explain_path(json.loads(why_config.read_text()))
+    path, why = explain_path(json.loads(config_path.read_text()))
     hf = _load_hf(hf_dir)
     model = _build(hf_dir, path, why, hf, bf16)
     model.linear, model.transposed = _linear_layers(hf)

@@ -20,7 +20,7 @@ from slime_local.model.ops import Context, call
 from slime_local.model.tokens import GroupTokens, TokenLogProbs
 from slime_local.model.weights import Slot
 
-_ENDLESS = 1 << 30  # for models whose configuration names no longest text
+_ENDLESS = 1 << 30  # for models whose config has no max_position_embeddings
 _CACHE_ARGUMENTS = ("cache", "past_key_values")  # since transformers 5.24, and before it
 
 

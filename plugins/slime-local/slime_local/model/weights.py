@@ -182,9 +182,9 @@ def leaves(weights: DecoderWeights, gradients: DecoderWeights, trained: DecoderT
     def leaf(weight: Tensor, gradient: Tensor, is_trained: bool) -> Tensor:
         if not is_trained:
             return weight.detach()
-        made = weight.detach().requires_grad_()
-        made.grad = gradient
-        return made
+        parameter = weight.detach().requires_grad_()
+        parameter.grad = gradient
+        return parameter
 
     def layer(w: LayerWeights, g: LayerWeights, names: frozenset[str]) -> LayerWeights:
         pairs = ((field.name, getattr(w, field.name), getattr(g, field.name)) for field in fields(LayerWeights))

@@ -146,7 +146,7 @@ def grouped(rows: Sequence[SampleRow]) -> Iterator[list[SampleRow]]:
 
 
 IN_FLIGHT = 256
-"""Most rows or groups that are scored concurrently; the spec's limit applies too."""
+"""Maximum number of rows or groups scored concurrently; the spec's limit applies too."""
 ATTEMPTS = 2
 """Most attempts of a call that fails with a retryable error, as in a run."""
 OURS = (Path(slime_core.__file__).parent, Path(slime_testing.__file__).parent)

@@ -76,7 +76,7 @@ KINDS: Mapping[str, Kind] = {
 
 
 LONGEST = 40
-"""Most characters of a name, so that generated lines have at most 120."""
+"""Maximum characters of a name, so that generated lines have at most 120."""
 _PATTERN = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 
 

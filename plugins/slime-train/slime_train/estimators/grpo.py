@@ -48,7 +48,7 @@ class GrpoSettings(EstimatorSettings):
 class Grpo:
     """GRPO (Shao et al. 2024, arXiv:2402.03300, section 4.1.2): rewards relative to their group.
 
-    A_i = (r_i - mean(r)) / (std(r) + 1e-6), with the unbiased standard deviation, as slime has it. Without the
+    A_i = (r_i - mean(r)) / (std(r) + 1e-6), with the unbiased standard deviation, as in slime. Without the
     division it is Dr.GRPO's (Liu et al. 2025, arXiv:2503.20783, section 3.2). A group of one has advantage 0.
 
     With `scale_rewards = "batch"`, r less the mean of its group is divided by the standard deviation of all rewards of
