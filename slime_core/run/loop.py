@@ -148,7 +148,7 @@ class BaseLoop(ABC):
         draw, metrics, tokens = await self._next()
         rolled_out = time.monotonic()
         self._display.phase(f"trainer: {len(draw.groups)} groups")
-        prepared = session.preparation.of(draw, number)
+        prepared = session.preparation.prepare(draw, number)
         await session.memory.go_to(Phase.TRAIN)
         report = await session.trainer.train(prepared, number)
         for step_metrics in report.steps:

@@ -8,7 +8,7 @@ Example:
     async with Session(plan, folder) as session:
         result = await session.scheduler.collect(rollout_id=0, want=64)
         draw = Draw(result.kept, [1.0] * len(result.kept))
-        report = await session.trainer.train(session.preparation.of(draw, rollout_id=0), rollout_id=0)
+        report = await session.trainer.train(session.preparation.prepare(draw, rollout_id=0), rollout_id=0)
         await session.publish(version=1)
 """
 
