@@ -22,7 +22,7 @@ from slime_core.sample import Json
 
 INDEX = "model.safetensors.index.json"
 _LENGTH = struct.Struct("<Q")
-_LONGEST_HEADER = 100_000_000
+_MAX_HEADER = 100_000_000
 _FLOATS = frozenset({"F64", "F32", "F16", "BF16"})
 _WEIGHTS = ("weight", "bias", "qzeros", "_packed", "_blocks", "_scales")
 """Suffixes of integer tensors that are weights or parts of packed weights; other integer tensors are positions."""
@@ -72,8 +72,8 @@ def _tensors(path: Path) -> dict[str, str]:
     try:
         with path.open("rb") as file:
             start = file.read(_LENGTH.size)
-            length = _LENGTH.unpack(start)[0] if len(start) == _LENGTH.size else _LONGEST_HEADER
-            header = json.loads(file.read(length) if length < _LONGEST_HEADER else b"")
+            length = _LENGTH.unpack(start)[0] if len(start) == _LENGTH.size else _MAX_HEADER
+            header = json.loads(file.read(length) if length < _MAX_HEADER else b"")
             size = file.seek(0, 2)
         header.pop("__metadata__", None)
         tensors = {name: str(each["dtype"]) for name, each in header.items()}

@@ -37,7 +37,7 @@ from slime_core.sample import Json
 
 # From a configuration to a `Plan`: every name is looked up, every setting read, and the choices are seen to fit.
 
-MOST_SAMPLES = 10_000_000
+MAX_SAMPLES = 10_000_000
 """Samples of one rollout."""
 
 
@@ -124,9 +124,9 @@ def _check_parts(config: RunConfig) -> None:
 def _check_sizes(config: RunConfig) -> None:
     rollout, model, each = config.rollout, config.run.hf_checkpoint, config.rollout.n_samples_per_prompt
     for key in ("rollout_batch_size", "over_sampling_batch_size"):
-        if (groups := getattr(rollout, key) or 0) * each > MOST_SAMPLES:
+        if (groups := getattr(rollout, key) or 0) * each > MAX_SAMPLES:
             given = f"{key} = {groups} with n_samples_per_prompt = {each} is {groups * each:,} samples at a time"
-            raise ConfigError(f"{given}; at most {MOST_SAMPLES:,} are allowed")
+            raise ConfigError(f"{given}; at most {MAX_SAMPLES:,} are allowed")
     positions, room = read_positions(model), rollout.rollout_max_context_len
     if config.finetunes or (positions is None and room is None):
         return

@@ -125,9 +125,9 @@ FIRST_S = 25.0
 """Seconds without a finished sample before `StallReporter` reports."""
 LOOK_S = 1.0
 """Seconds between two checks."""
-MOST_MARKS = 1000
+MAX_MARKS = 1000
 """Label changes that are kept per sample."""
-MOST_NAMED = 4
+MAX_NAMED = 4
 """Samples that a report names, the oldest first."""
 
 log = logging.getLogger(__name__)
@@ -185,7 +185,7 @@ class SampleInFlight:
     def set_wait(self, what: str) -> None:
         """Record what the sample waits for from now on."""
         self.what, self.since = what, time.monotonic()
-        if len(self.marks) < MOST_MARKS:
+        if len(self.marks) < MAX_MARKS:
             self.marks.append((what, self.since))
 
     def call_begins(self) -> "Token[SampleInFlight | None]":
@@ -235,7 +235,7 @@ def set_engine(place: str) -> None:
     marks = state.marks
     if marks and marks[-1][0] == "engine":
         marks[-1] = (place, marks[-1][1])
-    elif len(marks) < MOST_MARKS:  # the call moved from another engine
+    elif len(marks) < MAX_MARKS:  # the call moved from another engine
         marks.append((place, time.monotonic()))
 
 
@@ -267,8 +267,8 @@ class StallReporter:
             self._ended, self._since, self._next_s = in_flight.ended, now, self._first_s
         elif now - self._since >= self._next_s:
             self._next_s *= 2
-            named = "; ".join(each.label(now) for each in running[:MOST_NAMED])
-            more = f"; and {len(running) - MOST_NAMED} more" if len(running) > MOST_NAMED else ""
+            named = "; ".join(each.label(now) for each in running[:MAX_NAMED])
+            more = f"; and {len(running) - MAX_NAMED} more" if len(running) > MAX_NAMED else ""
             text = f"no sample ended for {now - self._since:.0f} s; waiting for {in_flight.text}: {named}{more}"
             log.info(text)
             self._report(text)

@@ -89,7 +89,7 @@ def execution_rewards(samples: Iterable[Sample]) -> list[float]:
 
 # Verdicts on samples and executions, which `close` turns into a reward or a failure.
 
-LONGEST_REASON = 200
+MAX_REASON = 200
 """Characters of a reason, which becomes part of a metric's name."""
 
 
@@ -145,7 +145,7 @@ class ScoredSample:
         """
         verdict = Unscored(answer.reason, answer.retryable, answer.detail) if isinstance(answer, Failure) else answer
         if isinstance(verdict, Unscored):  # it becomes part of metric names, rows and transcripts
-            verdict = Unscored(verdict.reason[:LONGEST_REASON], verdict.retryable, shortened(verdict.detail))
+            verdict = Unscored(verdict.reason[:MAX_REASON], verdict.retryable, shortened(verdict.detail))
         if counted:
             self.verdicts[f"{metric}/{use.name}"] = verdict
         self._rewards.append(use.name)
@@ -222,7 +222,7 @@ class Execution:
 
 def countable(reason: str) -> str:
     """Return a reason as part of a metric name."""
-    return "_".join(reason.split())[:LONGEST_REASON]
+    return "_".join(reason.split())[:MAX_REASON]
 
 
 # Calling the rewards: on one execution, then on a group.
@@ -286,7 +286,7 @@ async def _call(
     return answers
 
 
-MOST_REASONS = 3
+MAX_REASONS = 3
 """Most reasons in an error, the most common first."""
 
 
@@ -333,7 +333,7 @@ class ErrorBudget:
             return
         running = samples - self._ended
         early = f" Stopped early; {running} had not ended." if running else ""
-        common = (f"{n} x {why}: {self._first[why].detail}" for why, n in self.counts.most_common(MOST_REASONS))
+        common = (f"{n} x {why}: {self._first[why].detail}" for why, n in self.counts.most_common(MAX_REASONS))
         top = "".join("\n  " + each.replace("\n", "\n    ") for each in common)
         raise RolloutError(
             f"{self._what}: {failed} of {samples} samples failed; --max-error-rate {limit:g} allows "

@@ -49,7 +49,7 @@ from slime_core.sample import GroupId
 
 QUIET_SHARE = 0.1
 """Share of a call's time limit before the first message."""
-MOST_NAMED = 8
+MAX_NAMED = 8
 """Most ranks that a message names."""
 
 log = logging.getLogger(__name__)
@@ -69,8 +69,8 @@ async def call_ranks(
         while True:
             await asyncio.sleep(limit_s * QUIET_SHARE)
             ranks = [f"rank {rank} ({what})" for rank, what in sorted(group.unanswered().items())]
-            more = [f"{len(ranks) - MOST_NAMED} more"] if len(ranks) > MOST_NAMED else []
-            waiting = ", ".join(ranks[:MOST_NAMED] + more) or "its answers"
+            more = [f"{len(ranks) - MAX_NAMED} more"] if len(ranks) > MAX_NAMED else []
+            waiting = ", ".join(ranks[:MAX_NAMED] + more) or "its answers"
             text = f"trainer: {method} has taken {time.monotonic() - started:.0f} s; waiting for {waiting}"
             log.info(text)
             report(text)
