@@ -37,7 +37,7 @@ ROLE_OF_ALIAS: dict[str, str] = {spec.also_chosen_by: role for role, spec in SPE
 """slime's name for what a role uses -> the role."""
 _OWN = {*FAMILY_OF_KEY, *SELECTABLE, *ROLE_OF_ALIAS, TABLE}
 """Keys of every run, which no choice can have for a flat key."""
-Path = tuple[str, ...]
+KeyPath = tuple[str, ...]
 """A place in nested tables."""
 
 
@@ -49,7 +49,7 @@ class Owner(NamedTuple):
 
     registered: RegisteredChoice
     """The choice."""
-    place: Path
+    place: KeyPath
     """The setting; or a table of installed settings and the setting in it."""
 
     @property
@@ -98,10 +98,10 @@ class FlatKeys:
         return next((each for each in self._catalog.foreign_names if each.name == key and each.means), None)
 
 
-def prefixes(registered: RegisteredChoice) -> dict[str, Path]:
+def prefixes(registered: RegisteredChoice) -> dict[str, KeyPath]:
     """By prefix of a choice's keys, the table that they lie in; () where they are settings of the choice itself."""
     spec = registered.spec
-    own: dict[str, Path] = {spec.flat_prefix: ()} if spec.flat_prefix else {}
+    own: dict[str, KeyPath] = {spec.flat_prefix: ()} if spec.flat_prefix else {}
     return {prefix: (key,) for prefix, key in spec.prefixed.items()} | own
 
 
@@ -174,7 +174,7 @@ class _Canonicalizer:
     def __init__(self, catalog: Catalog) -> None:
         self.catalog, self.flat_keys = catalog, FlatKeys(catalog)
         self.merged: Mapping[str, Json] = {}
-        self.chosen: dict[Path, RegisteredChoice] = {}
+        self.chosen: dict[KeyPath, RegisteredChoice] = {}
         self.problems: list[str] = []
         self.notes: list[str] = []
 
@@ -223,9 +223,9 @@ class _Canonicalizer:
                 self.problems.append(f"unknown key {key!r}.{hint}")
         return values
 
-    def _paths(self, key: str) -> dict[Path, RegisteredChoice]:
+    def _paths(self, key: str) -> dict[KeyPath, RegisteredChoice]:
         offered = {(each.role, each.registered.qualified): each for each in self.flat_keys.owners_of(key)}
-        paths: dict[Path, RegisteredChoice] = {}
+        paths: dict[KeyPath, RegisteredChoice] = {}
         for (role, name), registered in self.chosen.items():
             owner = offered.get((role, registered.qualified))
             if owner is None and is_project_code(registered.qualified):
@@ -249,7 +249,7 @@ class _Canonicalizer:
         yield f"{key} has no effect here: it is a setting of {has}, and {uses}; leave it out, or choose {choice}"
 
 
-def put(values: dict[str, Json], assignment: str, path: Path, value: Json) -> None:
+def put(values: dict[str, Json], assignment: str, path: KeyPath, value: Json) -> None:
     """Put a value at a path of nested tables. Raises ConfigError: another value is there, or no table."""
     table = values
     for part in path[:-1]:
@@ -263,13 +263,13 @@ def put(values: dict[str, Json], assignment: str, path: Path, value: Json) -> No
     table[path[-1]] = value
 
 
-def _comparable(path: Path, value: Json) -> Json:
+def _comparable(path: KeyPath, value: Json) -> Json:
     if path[-1] == "use":
         return dict(parse_use(path[0], value))
     return int(value) if isinstance(value, str) and value.isdecimal() else value
 
 
-def _leaves(table: Mapping[str, Json], path: Path = ()) -> Iterator[tuple[Path, Json]]:
+def _leaves(table: Mapping[str, Json], path: KeyPath = ()) -> Iterator[tuple[KeyPath, Json]]:
     for key, value in table.items():
         if isinstance(value, dict) and value:
             yield from _leaves(value, (*path, key))
@@ -287,7 +287,7 @@ def _used(values: Mapping[str, Json], role: str) -> Mapping[str, float]:
         return {}
 
 
-def _ambiguous_key(key: str, paths: Mapping[Path, RegisteredChoice]) -> str:
+def _ambiguous_key(key: str, paths: Mapping[KeyPath, RegisteredChoice]) -> str:
     has = " and of ".join(f"{role.replace('_', ' ')} {each.spec.name!r}" for (role, *_), each in paths.items())
     tables = " and ".join(f"[{'.'.join(path[:-1])}] {path[-1]} = …" for path in paths)
     return f"{key} is a setting of {has}, which are chosen both: write it in the table of the one meant, {tables}"
@@ -300,7 +300,7 @@ def _merged(sources: Iterable[Mapping[str, Json]]) -> dict[str, Json]:
     return functools.reduce(merge, sources, {})
 
 
-def _place_counts(sources: Sequence[dict[str, Json]], chosen: Mapping[Path, RegisteredChoice]) -> None:
+def _place_counts(sources: Sequence[dict[str, Json]], chosen: Mapping[KeyPath, RegisteredChoice]) -> None:
     # Writes each count of `ClusterArgs` into the source that it is from, as a setting of trainer or engine.
     values = _merged(sources)
     try:
@@ -314,7 +314,7 @@ def _place_counts(sources: Sequence[dict[str, Json]], chosen: Mapping[Path, Regi
             place(sources, counts, name, (role, name, key) if key else ())
 
 
-def _place(sources: Sequence[dict[str, Json]], keys: Sequence[str], assignment: str, path: Path, number: int) -> None:
+def _place(sources: Sequence[dict[str, Json]], keys: Sequence[str], assignment: str, path: KeyPath, number: int) -> None:
     last = [source for source in sources if any(key in source for key in keys)][-1]
     put(last, f"{assignment} = {number}", path, number)
     if _value_at(sources, path) != number:  # a later source sets it otherwise
@@ -323,14 +323,14 @@ def _place(sources: Sequence[dict[str, Json]], keys: Sequence[str], assignment: 
                 source.pop(key, None)
 
 
-def _value_at(sources: Sequence[Mapping[str, Json]], path: Path) -> Json:
+def _value_at(sources: Sequence[Mapping[str, Json]], path: KeyPath) -> Json:
     value: Json = _merged(sources)
     for part in path:
         value = value.get(part) if isinstance(value, dict) else None
     return _comparable(path, value)
 
 
-def _place_ranks(sources: Sequence[dict[str, Json]], counts: ClusterArgs, trainer: str, path: Path) -> None:
+def _place_ranks(sources: Sequence[dict[str, Json]], counts: ClusterArgs, trainer: str, path: KeyPath) -> None:
     nodes, each = counts.actor_num_nodes, counts.actor_num_gpus_per_node
     if each is None and nodes is not None:
         raise ConfigError("actor_num_nodes has no effect here: give actor_num_gpus_per_node, the ranks on each node")
@@ -344,7 +344,7 @@ def _place_ranks(sources: Sequence[dict[str, Json]], counts: ClusterArgs, traine
     _place(sources, keys, " * ".join(keys), path, (nodes or 1) * each)
 
 
-def _place_engines(sources: Sequence[dict[str, Json]], counts: ClusterArgs, engine: str, path: Path) -> None:
+def _place_engines(sources: Sequence[dict[str, Json]], counts: ClusterArgs, engine: str, path: KeyPath) -> None:
     total, each = counts.rollout_num_gpus, counts.rollout_num_gpus_per_engine
     keys = ("rollout_num_gpus", "rollout_num_gpus_per_engine")
     if each is not None and not path:

@@ -196,7 +196,7 @@ class BaseLoop(ABC):
                 self._base.stop.request(complete=True)
                 self._display.message(f"alarm {alarm.name} ends the run after this step: stop_on_alarms has it")
 
-    def _is_best(self, metrics: Mapping[str, float]) -> bool:
+    def _update_best(self, metrics: Mapping[str, float]) -> bool:
         best, self._best = self._best, max(self._best, metrics.get(self._best_metric, -math.inf))
         return self._best > best
 
@@ -242,7 +242,7 @@ class BaseLoop(ABC):
         for row in MetricsLog.read(self._metrics.path):
             self._alarms.check(row)  # mark alarms as shown that were shown before
             saved = self._saver.path_of(row.rollout_id)
-            if self._best_link and saved.is_dir() and self._is_best(row.metrics):
+            if self._best_link and saved.is_dir() and self._update_best(row.metrics):
                 best = saved
         if self._best_link and best:  # repair the link after a kill between checkpoint and link
             link_to(best, self._best_link)
@@ -335,7 +335,7 @@ class Loop(BaseLoop):
         await self._samples.write_eval(self.rollout_id, result.samples)
         await session.emit(EvalEnd(self.rollout_id, result.samples, result.metrics))
         await self._log(self.rollout_id, result.metrics)
-        if self._best_link and self._is_best(result.metrics):
+        if self._best_link and self._update_best(result.metrics):
             await self._save(is_best=True)
             self._display.message(f"best so far: {self._best_metric} {self._best:.3f} after {self.rollout_id} rollouts")
 

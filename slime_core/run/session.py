@@ -257,7 +257,7 @@ class Session(BaseSession):
             undo.callback(self.builder.protection.close)  # the checks of labels may have started workers
             self.replay = self.builder.replay()
             self.ledger = undo.enter_context(closing(Ledger(folder.ledger, self.replay.max_uses)))
-            self.builder.serve_models(self.launcher, folder)
+            self.builder.build_served_models(self.launcher, folder)
             source, read = RowChecks(self.builder).read()
             self.eval_sets = [each for each, _ in read]
             chosen = plan.roles.one(DataSourceSpec)
