@@ -117,13 +117,13 @@ class Failure:
 class ScoredSample:
     """One finished sample and its verdicts; `close` sets its reward."""
 
-    __slots__ = ("_applied", "_keeps_parts", "_parts", "_rewards", "_total", "failure", "is_open", "sample", "verdicts")
+    __slots__ = ("_applied", "_keeps_parts", "_parts", "_rewards", "_total", "failure", "is_scorable", "sample", "verdicts")
 
     def __init__(self, sample: Sample, keeps_parts: bool = False, failure: Failure | None = None) -> None:
-        """Open unless the sample failed or was interrupted; `failure` is the generator's, if the sample has none."""
+        """Scorable unless the sample failed or was interrupted; `failure` is the generator's, if the sample has none."""
         self.sample = sample
         """The sample. Until `close`, its reward is the generator's own score, if any."""
-        self.is_open = failure is None and sample.status not in (Status.FAILED, Status.ABORTED)
+        self.is_scorable = failure is None and sample.status not in (Status.FAILED, Status.ABORTED)
         """Whether rewards score it."""
         self.verdicts: dict[str, Verdict] = {}
         """By `reward/<name>` and `group_reward/<name>`. The main sample has the verdicts on its execution."""
@@ -162,7 +162,7 @@ class ScoredSample:
     def close(self) -> Self:
         """Set the sample's reward, or the reason why it has none."""
         sample = self.sample
-        if self.is_open and self.failure is None and not self._applied:
+        if self.is_scorable and self.failure is None and not self._applied:
             why = NO_SCORE_AT_LIMIT if sample.status is Status.TRUNCATED else NO_SCORE
             own = f"; {why}" if ENVIRONMENT in self._rewards else ""
             self.failure = Failure(
@@ -171,7 +171,7 @@ class ScoredSample:
         sample.reward = None
         if self.failure is not None:
             sample.status, sample.failure_reason = Status.FAILED, self.failure.reason
-        elif self.is_open:
+        elif self.is_scorable:
             sample.reward = {SCORE: self._total, **self._parts} if self._keeps_parts else self._total
         return self
 
@@ -182,7 +182,7 @@ class Execution:
     __slots__ = ("is_closed", "main", "measured", "non_generation_s", "scored")
 
     def __init__(self, samples: Sequence[Sample], keeps_parts: bool = False, failure: Failure | None = None) -> None:
-        """A sample without a score inherits the main sample's; if the main sample is closed, all are.
+        """A sample without a score inherits the main sample's; if the main sample cannot be scored, none is.
 
         `failure` is the generator's.
         """
@@ -198,15 +198,15 @@ class Execution:
         self.main = next(each for each in self.scored if each.sample is chosen)
         """The entry of the main sample."""
         for each in self.scored:
-            if each.is_open and each.sample.reward is None:
+            if each.is_scorable and each.sample.reward is None:
                 each.sample.reward = chosen.reward
-            if each.is_open and not self.main.is_open:
-                each.is_open, each.failure = False, self.main.failure
+            if each.is_scorable and not self.main.is_scorable:
+                each.is_scorable, each.failure = False, self.main.failure
 
     def add(self, metric: str, use: UsedReward[Reward | GroupReward], answer: Verdict | Failure) -> None:
         """Add a verdict on the main sample to all open samples."""
         for each in self.scored:
-            if each.is_open:
+            if each.is_scorable:
                 each.add(metric, use, answer, counted=each is self.main)
 
     @property
@@ -236,7 +236,7 @@ async def score_execution(samples: Sequence[Sample], scoring: Scoring, ctx: Rewa
     execution = Execution(samples, scoring.keeps_parts)
     for use in scoring.rewards:
         for scored in execution.scored if use.each_sample else [execution.main]:
-            if scored.is_open:
+            if scored.is_scorable:
                 (answer,) = await _call(use, [scored.sample], ctx, group=False)
                 (scored if use.each_sample else execution).add("reward", use, answer)
     if not scoring.reads_own:
@@ -250,8 +250,8 @@ async def score_group(
     executions: Sequence[Execution], uses: Sequence[UsedReward[GroupReward]], ctx: RewardContext
 ) -> None:
     """Score a group with each group reward, on the executions' main samples or on all samples."""
-    mains = [(each, each.main.sample) for each in executions if each.main.is_open]
-    alone = [(scored, scored.sample) for each in executions for scored in each.scored if scored.is_open]
+    mains = [(each, each.main.sample) for each in executions if each.main.is_scorable]
+    alone = [(scored, scored.sample) for each in executions for scored in each.scored if scored.is_scorable]
     for use in uses if mains else ():
         targets: Sequence[tuple[Execution | ScoredSample, Sample]] = alone if use.each_sample else mains
         answers = await _call(use, [sample for _, sample in targets], ctx, group=True)

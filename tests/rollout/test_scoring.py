@@ -84,7 +84,7 @@ def test_answers_add_up_by_weight_and_the_first_failure_with_a_weight_counts(
 ) -> None:
     found = closed(answers, **fields)
     assert (found.sample.reward, found.failure) == (reward, failure and Failure(*failure))
-    assert found.is_open == (not fields)
+    assert found.is_scorable == (not fields)
     assert found.sample.failure_reason == (failure and failure[0])
     if failure is not None:
         assert found.sample.status is Status.FAILED
