@@ -139,8 +139,8 @@ class ResolvedChoice(Generic[SpecT]):
         """Who offered it."""
         return self.registered.plugin
 
-    def choice(self) -> Choice:
-        """The same for another process."""
+    def to_choice(self) -> Choice:
+        """Return what another process needs to build this choice."""
         return Choice(self.spec.role, self.registered.qualified, self.plugin, self.settings)
 
 

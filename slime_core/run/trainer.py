@@ -139,7 +139,7 @@ class Trainer:
             WorkerError: a rank could not be built.
         """
         chosen = plan.roles.one(TrainerSpec)
-        arguments = {"trainer": chosen.choice(), "setup": _rank_setup(plan, scratch, train_steps)}
+        arguments = {"trainer": chosen.to_choice(), "setup": _rank_setup(plan, scratch, train_steps)}
         needs, preload = chosen.spec.needs(chosen.settings), chosen.spec.preload
         size, nodes = chosen.spec.world_size(chosen.settings), plan.config.cluster.actor_num_nodes or 1
         per_node = size // nodes if needs.gpus else None  # on a CPU only the number of ranks matters
@@ -325,9 +325,9 @@ def _rank_setup(plan: Plan, scratch: Path, train_steps: int) -> RankSetup:
     return RankSetup(
         hf_checkpoint=config.run.hf_checkpoint,
         optim=replace(optim, train_steps=train_steps - without),
-        advantage=advantage.choice(),
-        loss=plan.roles.one(LossSpec).choice(),
-        correction=correction.choice() if correction else None,
+        advantage=advantage.to_choice(),
+        loss=plan.roles.one(LossSpec).to_choice(),
+        correction=correction.to_choice() if correction else None,
         plugins=plan.catalog.plugin_set,
         settings=plan.roles.one(TrainerSpec).settings,
         rollout_temperature=config.rollout.rollout_temperature,

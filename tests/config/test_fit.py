@@ -368,7 +368,7 @@ def test_a_specs_class_finds_the_choices_of_its_role(plan_of: PlanOf) -> None:
     assert set(roles) == set(SELECTABLE)
     assert (roles.maybe(CorrectionSpec), roles.all(CorrectionSpec)) == (None, ())
     engine = roles.one(EngineSpec)
-    choice = engine.choice()
+    choice = engine.to_choice()
     assert (choice.role, choice.name, choice.plugin) == ("engine", "slime-local/local", "slime-local")
     assert choice.settings is engine.settings
 
