@@ -61,7 +61,7 @@ def refuse_quantized(directory: Path) -> None:
 
 
 def not_trainable(directory: Path, name: str, dtype: str) -> ModelError:
-    """The error about a weight of another dtype; `dtype` is safetensors' name for it."""
+    """Return the error for an untrainable weight; `dtype` is safetensors' name of its dtype."""
     return ModelError(
         f"{directory}: weight {name!r} is written in {dtype}; expected F32, BF16 or F16. A quantized or cast model "
         f"cannot be trained; {_INSTEAD}"
@@ -100,7 +100,7 @@ def _index(path: Path) -> dict[str, str]:
         raise ModelError(f"{path} is not an index of weights: {type(error).__name__}: {error}") from None
 
 
-# Model directories: required content, checked before anything starts.
+# Model directories: required files.
 
 
 def check_model_dir(directory: Path, key: str = "hf_checkpoint") -> None:
@@ -139,7 +139,7 @@ def read_model_config(directory: Path) -> dict[str, Json]:
 
 
 def read_positions(directory: Path) -> int | None:
-    """Longest text of the model in tokens, including the prompt; None if its config.json has no limit."""
+    """Context length of the model in tokens, including the prompt; None if its config.json has no limit."""
     config = read_model_config(directory)
     found = (config.get(key) for key in ("max_position_embeddings", "n_positions"))
     return next((each for each in found if isinstance(each, int)), None)

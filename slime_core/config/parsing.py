@@ -31,7 +31,7 @@ from slime_core.errors import ConfigError, did_you_mean
 from slime_core.roles import SELECTABLE, LossSpec, PluginSet
 from slime_core.sample import Json
 
-# Inert keys: reject a key that was set and has no effect, because the user expects one.
+# Inert keys: reject a key that was set and has no effect.
 
 _EVAL_KEYS = (
     *("eval_interval", "skip_eval_before_train", "n_samples_per_eval_prompt", "eval_input_key", "eval_label_key"),
@@ -48,7 +48,7 @@ _ENDING = ("cosine", "linear", "WSD")
 
 
 def check_template(key: str, template: str, known: Collection[str]) -> set[str]:
-    """The names in a path's braces. Raises ConfigError: a name is unknown, or the braces do not match."""
+    """Return the names in a path template's braces. Raises ConfigError: a name is unknown, or a brace is unmatched."""
     found = {name for name in known if f"{{{name}}}" in template}
     rest = template
     for name in found:
@@ -79,7 +79,7 @@ def refuse_inert(config: RunConfig) -> None:
 
 
 def _conditions(config: RunConfig, given: Set[str]) -> Iterator[tuple[str | Sequence[str], bool, str]]:
-    # Yields keys, whether they have an effect, and what would make them effective.
+    # Yields keys, whether they have an effect, and what to do if not.
     data, rollout, debug, reference = config.data, config.rollout, config.debug, config.reference
     partial, sync, style = rollout.partial_rollout, rollout.rollout_policy == "sync", config.optim.lr_decay_style
     filters, only = bool(config.roles["group_filter"].use), debug.debug_rollout_only
@@ -211,7 +211,7 @@ def _old_actor_problems(config: RunConfig, given: Set[str]) -> Iterator[str]:
 
 
 def unused_in_finetuning(given: Collection[str]) -> Iterator[str]:
-    """One sentence for each of these keys that concerns generation, which finetuning does not do."""
+    """Yield one sentence for each given key that concerns generation, which finetuning does not do."""
     used = {"rollout_batch_size", "num_rollout", "num_epoch", "eval_interval", "skip_eval_before_train"}
     used |= {"eval_prompt_data", "eval_input_key", "eval_label_key", "rollout_max_context_len"}
     keys = {*RolloutArgs.model_fields, *EvalArgs.model_fields, *AlarmArgs.model_fields} - used
@@ -226,9 +226,9 @@ def unused_in_finetuning(given: Collection[str]) -> Iterator[str]:
 def parse_config(
     values: Mapping[str, Json], catalog: Catalog | None = None, over: Mapping[str, Json] | None = None
 ) -> RunConfig:
-    """Check a run's keys, of the run file and of the flags (`over`), and sort them into families.
+    """Check the keys of a run file and of flags (`over`, which win), and sort them into families.
 
-    Without a catalog, the plugins of `[plugins]` are loaded.
+    Without a catalog, discover the plugins that `[plugins]` selects.
 
     Raises:
         ConfigError: unknown, missing, mistyped, out-of-range or inert keys; one message lists all.
@@ -247,7 +247,7 @@ def parse_config(
     families: dict[str, Any] = {}
     for name, family in FAMILIES.items():
         given = {key: form.values[key] for key in family.model_fields if key in form.values}
-        try:  # a family at its defaults, which are valid, is made without the time that pydantic takes for its schema
+        try:  # defaults are valid; skipping validation saves the time to build pydantic's schema
             families[name] = family.model_validate(given) if given or family is RunArgs else family.model_construct()
         except ValidationError as error:
             problems += explain(error, family)
