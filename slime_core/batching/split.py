@@ -164,13 +164,21 @@ def split_step(
     reads: frozenset[SampleField] = frozenset(),
     step: int = 0,
 ) -> list[TrainBatch]:
-    """Split one step's groups into one batch per share; groups stay whole and in order. `step` is its index.
+    """Split one step's groups into one batch per share; groups stay whole and in order.
 
     The longest groups come first, each to the share with the fewest tokens so far, or the lowest `cost`. Groups of
     equal rewards, which most trainers skip, are balanced separately. Denominators (`step_tokens`, `step_samples`) count
-    the masks of the whole step, with samples of one execution (same `rollout_id`) as one. A sample with `remove_sample`
-    keeps its reward for the normalisation and has a mask of zeros. Samples without a reward and groups without response
-    tokens are left out. `reads` lists fields the trainer reads.
+    the masks of the whole step, with samples of one execution (same `Sample.rollout_id`) as one.
+    A sample with `remove_sample` keeps its reward for the normalisation and has a mask of zeros. Samples without a
+    reward and groups without response tokens are left out.
+
+    Args:
+        groups: the step's groups.
+        count: number of shares.
+        rollout_id: index of the rollout.
+        cost: what to balance; default: tokens.
+        reads: fields that the trainer reads.
+        step: index of the step in the rollout.
 
     Raises:
         ContractError: a sample has inputs that the trainer does not read.

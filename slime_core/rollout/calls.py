@@ -62,7 +62,7 @@ class Call(NamedTuple):
 def attach_engine_extras(calls: Sequence[Call], samples: Sequence[Sample]) -> None:
     """Fill the fields of finished samples from the extras of the answers.
 
-    A column is filled only if the calls cover the sample: experts for every token, top-p sets for every trained token.
+    A column is filled only if the calls give experts for every token, or top-p sets for every trained token.
     The counters of a call are added to the first sample that contains it, else to the first sample.
     """
     known = [(call, call.output.extras) for call in calls if call.output.extras is not None]
@@ -426,7 +426,7 @@ class Calls:
     ) -> GenerateOutput:
         """Make one engine call; see `slime_core.roles.Generate`."""
         name = self._named(turn)
-        names, finished = self._names, self.finished  # of a call before `restart`: the discarded ones
+        names, finished = self._names, self.finished  # bound now: `restart` replaces both
         token = self._state.call_begins()
         self._busy_since = self._busy_since if self._busy else time.monotonic()
         self._busy += 1

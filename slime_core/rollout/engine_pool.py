@@ -43,7 +43,7 @@ Resend: TypeAlias = Callable[[int, Load], Awaitable[None]]
 """Called with an engine's number and the load that receives the version there."""
 
 AHEAD = 8
-"""A group stays on its engine unless that has over `AHEAD` requests' more work than the idlest."""
+"""A group stays on its engine until that engine has `AHEAD` requests more work than the least busy one."""
 MAX_AFFINITIES = 8192
 """Groups and sessions whose engine is remembered, for cache reuse."""
 MAX_FAILURES_PER_REQUEST = 3
@@ -286,7 +286,10 @@ class EnginePool:
         return [f"engine {handle.number} {failure.cause}: {failure}"] if failure.cause in ("died", "hung") else []
 
     def _count_error(self, handle: EngineHandle, error: Exception) -> None:
-        """Take out an engine whose request another engine answered: at once for garbage, else after `MAX_ERRORS_PER_ENGINE`."""
+        """Take out an engine whose request another engine answered.
+
+        For garbage at once, otherwise after `MAX_ERRORS_PER_ENGINE` errors.
+        """
         detail = f"it failed a request that another engine answered: {_text(error)}"
         if isinstance(error, ContractError):
             self._take_out(handle, EngineFailure("garbage", detail))

@@ -312,7 +312,7 @@ class Staleness:
     most: int = 1
     """Most versions that a group may be behind (`max_staleness`)."""
     over_sampling: int | None = None
-    """Target for groups in flight or ready; if set, draw only while a step waits. None: draw at any time."""
+    """If set, draw only while a step waits, up to this many groups in flight or ready. None: draw at any time."""
 
     def room(self, version: int, collected: int, waiting_for: int | None) -> int:
         """Most groups that may be in flight or ready with weights of this version, after `collected` steps."""

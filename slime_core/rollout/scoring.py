@@ -117,14 +117,24 @@ class Failure:
 class ScoredSample:
     """One finished sample and its verdicts; `close` sets its reward."""
 
-    __slots__ = ("_applied", "_keeps_parts", "_parts", "_rewards", "_total", "failure", "is_scorable", "sample", "verdicts")
+    __slots__ = (
+        "_applied",
+        "_keeps_parts",
+        "_parts",
+        "_rewards",
+        "_total",
+        "failure",
+        "is_scorable",
+        "sample",
+        "verdicts",
+    )
 
     def __init__(self, sample: Sample, keeps_parts: bool = False, failure: Failure | None = None) -> None:
-        """Scorable unless the sample failed or was interrupted; `failure` is the generator's, if the sample has none."""
+        """Start without verdicts. `failure` is the generator's, if the sample has none."""
         self.sample = sample
         """The sample. Until `close`, its reward is the generator's own score, if any."""
         self.is_scorable = failure is None and sample.status not in (Status.FAILED, Status.ABORTED)
-        """Whether rewards score it."""
+        """Whether rewards score it: it did not fail and was not interrupted."""
         self.verdicts: dict[str, Verdict] = {}
         """By `reward/<name>` and `group_reward/<name>`. The main sample has the verdicts on its execution."""
         self.failure = failure

@@ -384,7 +384,10 @@ class Builder:
         )
 
     def _pool(self, chosen: ResolvedChoice[EngineSpec], setup: EngineSetup, no_trainer_reason: str) -> EnginePool:
-        """Return a pool of one kind of engine. `no_trainer_reason` names why no trainer sends weights; "" if one does."""
+        """Return a pool of one kind of engine.
+
+        `no_trainer_reason` is the key that leaves the trainer out, or "".
+        """
         rollout = self.plan.config.rollout
 
         def make_engine(number: int) -> BuiltChoice[Engine]:
@@ -394,8 +397,8 @@ class Builder:
             used = self._nested(chosen, replace(setup, scratch=scratch, name=name, number=number))
             if no_trainer_reason and not isinstance(used.part, ServesCheckpoint):
                 raise ConfigError(
-                    f"{no_trainer_reason}: engine {used.name!r} of plugin {used.plugin} gets its weights from a trainer "
-                    "alone (it has no load_checkpoint): choose another engine"
+                    f"{no_trainer_reason}: engine {used.name!r} of plugin {used.plugin} gets its weights from a "
+                    "trainer alone (it has no load_checkpoint): choose another engine"
                 )
             return used
 

@@ -74,7 +74,7 @@ class BaseLoop(ABC):
             find_part("alarms", "slime-view", "stop_on_alarms")
         self._alarms = recorder("alarms", AlarmWatch, self._config.alarms, self._config.rollout)
         self.rollout_id = 0
-        """Number of rollouts done."""
+        """Index of the next rollout, which is also the number of rollouts done."""
         self._step = 0
         best = self._config.run.save_best
         self._best_link = self._folder.root / "best" if best is not None else None
@@ -279,7 +279,7 @@ class Loop(BaseLoop):
         return result
 
     async def _next(self) -> tuple[Draw, dict[str, float], int]:
-        """Generate until the buffer can supply a batch, and enough that no group is used too often."""
+        """Generate until the buffer has a batch and uses stay within the replay ratio."""
         session, batch = self._session, self._config.rollout.rollout_batch_size
         result = await self._collect(self._wanted(being_trained=0))
         session.buffer.add(result.kept)

@@ -104,7 +104,7 @@ class Memory:
         }
 
     async def go_to(self, phase: Phase) -> None:
-        """Release unneeded memory before reacquiring any: both sides never hold all their memory."""
+        """Release one side's memory before the other reacquires its own."""
         changes = list(zip(self._sides, self._released, self._released_in[phase], strict=True))
         for side, before, now in changes:
             if side and (more := now - before):

@@ -206,7 +206,10 @@ class Trainer:
         return TrainReport(steps, scores, self._perf(groups, ended - began), (began, ended))
 
     def _perf(self, groups: Sequence[TrainGroup], seconds: float) -> dict[str, float]:
-        """Return training speed. Tokens/s count whole sequences; only TFLOPS are per rank, at three forward passes."""
+        """Return training speed. Tokens/s cover all ranks and whole sequences.
+
+        TFLOPS are per rank, counting a step as three forward passes.
+        """
         lengths = [(each.sample.prompt_length, each.sample.response_length) for one in groups for each in one.samples]
         found = {
             "perf/actor_train_time": seconds,
@@ -218,7 +221,7 @@ class Trainer:
         return found
 
     async def measure(self, groups: Sequence[TrainGroup], rollout_id: int) -> Mapping[str, float]:
-        """Return means, `loss` included, over the trained tokens of groups that are not trained on. Changes nothing.
+        """Return means, `loss` included, over the unmasked tokens of held-out groups. Changes nothing.
 
         Raises:
             PluginError: this trainer cannot measure.
@@ -305,7 +308,10 @@ def means(steps: Sequence[Mapping[str, float]]) -> dict[str, float]:
 
 
 def _gather(results: Sequence[StepResult], step_tokens: int) -> dict[str, float]:
-    """Return means over computed tokens or over all trained tokens, and the scalars that all ranks share."""
+    """Return metric sums divided by computed tokens, and the scalars that all ranks share.
+
+    Metrics in `over_all_tokens` are divided by the step's tokens instead.
+    """
     computed = sum(result.tokens for result in results)
     over_all = frozenset().union(*(result.over_all_tokens for result in results))
     means = {
