@@ -186,7 +186,7 @@ def vocabulary_difference(policy: Path, other: Path) -> str | None:
     for number in sorted(ours):
         if (text := theirs.get(number)) != ours[number]:
             meant = "no token" if text is None else repr(text)
-            return f"id {number} is {ours[number]!r} to the policy, and {meant} to it"
+            return f"id {number} is {ours[number]!r} for the policy, and {meant} for it"
     return None
 
 

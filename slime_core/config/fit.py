@@ -74,10 +74,11 @@ def _companions(config: RunConfig, roles: ChosenRoles, catalog: Catalog) -> Iter
         (Companion.OLD_ACTOR, config.optim.keep_old_actor, "keep_old_actor"),
     ):
         if is_wanted and each not in trainer.companions:
-            yield f"trainer {trainer.name!r} cannot hold the {each.value} model: {switch} needs a trainer that can"
+            reason = f"cannot hold the {each.value} model, which {switch} needs"
+            yield f"trainer {trainer.name!r} {reason}: choose another trainer"
     if penalty and not advantage.uses_kl_penalty:
         able = _estimators(catalog, "uses_kl_penalty")
-        reason = f"advantage {advantage.name!r} has one reward a sample"
+        reason = f"advantage {advantage.name!r} has one reward per sample"
         yield f"kl_coef has no effect here: {reason}; use {able}, or use_kl_loss with kl_loss_coef"
     for key in [] if has_critic else sorted(changed_keys(config.critic)):
         able = _estimators(catalog, "uses_values")

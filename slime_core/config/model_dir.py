@@ -38,7 +38,7 @@ def check_weights(directory: Path) -> None:
         if file not in found:
             raise ModelError(f"{directory / INDEX} names {file} for {tensor}, and {directory} has no such file")
         if tensor not in found[file]:
-            raise ModelError(f"{directory / INDEX} promises {tensor} in {file}, which does not have it")
+            raise ModelError(f"{directory / INDEX} lists {tensor} in {file}, which does not contain it")
 
 
 def refuse_quantized(directory: Path) -> None:
@@ -56,7 +56,7 @@ def refuse_quantized(directory: Path) -> None:
     for each in texts:
         if isinstance(each, dict) and (quantization := each.get("quantization_config")):
             method = quantization.get("quant_method") if isinstance(quantization, dict) else None
-            reason = f"quantization_config says that the model is quantized ({method}), which cannot be trained"
+            reason = f"by its quantization_config the model is quantized ({method}), and cannot be trained"
             raise ModelError(f"{directory / 'config.json'}: {reason}; {_INSTEAD}")
 
 
@@ -84,8 +84,8 @@ def _tensors(path: Path) -> dict[str, str]:
         raise ModelError(f"{path} is not a safetensors file, or is cut off in its header: copy it again") from None
     if cut := [name for name, end in ends.items() if end > size]:
         first = min(cut, key=ends.__getitem__)
-        tensors_cut = f"{first} is the first of {len(cut)} tensors that are not whole"
-        promised = f"it has {size} bytes, and its header promises {max(ends.values())}"
+        tensors_cut = f"{first} is the first of {len(cut)} incomplete tensors"
+        promised = f"it has {size} bytes, and its header needs {max(ends.values())}"
         raise ModelError(f"{path} is cut off: {promised}; {tensors_cut}: copy the file again")
     return tensors
 

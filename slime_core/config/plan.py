@@ -179,7 +179,7 @@ def _change(plugin: str, before: _Locked, now: _Locked) -> str:
     if used and before.version != now.version:
         return f"{before.named(plugin)} is {now.version} now{before.version_advice()}"
     if now.choices and before.code and before.code != now.code:
-        return f"{before.named(plugin)} has other code now, under the same version"
+        return f"{before.named(plugin)} has changed code under the same version"
     return f"{plugin} brought {', '.join(gone)}, which comes from another plugin now" if gone else ""
 
 

@@ -163,7 +163,7 @@ def _read_bytes(path: Path) -> bytes:
         raise ConfigError(f"{path}: a run file is TOML, named *.toml: write `key: value` as key = value")
     if len(content) > MAX_BYTES:
         raise ConfigError(
-            f"{path} has over {MAX_BYTES // 1024} KiB, which no run file has; files of prompts belong in prompt_data"
+            f"{path} has over {MAX_BYTES // 1024} KiB, the limit of a run file; files of prompts belong in prompt_data"
         )
     return content
 

@@ -94,15 +94,15 @@ def parse_use(role: str, value: Json) -> dict[str, float]:
         case list() if all(isinstance(name, str) for name in value):
             use = {str(name): 1.0 for name in value}
             if len(use) < len(value):
-                raise ConfigError(f"{role}.use = {value!r} names one twice")
+                raise ConfigError(f"{role}.use = {value!r} repeats a name")
         case dict() if all(map(_is_weight, value.values())):
             use = {name: float(each) for name, each in value.items()}  # type: ignore[arg-type]  # `_is_weight` checked the type
         case _:
             raise ConfigError(f'{role}.use = {value!r}: write "NAME", or a table of finite weights {{NAME = 1.0}}')
     if len(use) > 1 and not SPECS[role].many:
-        raise ConfigError(f"{role}.use names {', '.join(use)}: this role takes one")
+        raise ConfigError(f"{role}.use names {', '.join(use)}: this role takes only one")
     if role not in WEIGHTED and any(weight != 1.0 for weight in use.values()):
-        raise ConfigError(f"{role}.use = {value!r}: a weight has no effect here, only a reward's has")
+        raise ConfigError(f"{role}.use = {value!r}: only rewards and group rewards have weights")
     return use
 
 
