@@ -40,7 +40,7 @@ async def loop(session: Session, rollouts: int) -> list[float]:
             result = await session.scheduler.collect(rollout_id, want=GROUPS)
             session.buffer.add(result.kept)
             draw = session.buffer.sample(GROUPS, BufferContext(rollout_id, weight_version=rollout_id))
-            report = await session.trainer.train(session.preparation.of(draw, rollout_id), rollout_id)
+            report = await session.trainer.train(session.preparation.prepare(draw, rollout_id), rollout_id)
             await session.publish(version=rollout_id + 1)
             session.buffer.update(report.scores)
             curve.append(result.metrics["rollout/raw_reward"])

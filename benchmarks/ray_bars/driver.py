@@ -95,7 +95,7 @@ def _dealing() -> tuple[float, float]:
     best, size = float("inf"), 0
     for _ in range(ROUNDS):
         began = time.process_time()
-        prepared = Preparation().of(Draw(groups, [1.0] * len(groups)), rollout_id=0)
+        prepared = Preparation().prepare(Draw(groups, [1.0] * len(groups)), rollout_id=0)
         size = sum(len(ray.cloudpickle.dumps(batch)) for batch in split_step(prepared, 2, 0))
         best = min(best, time.process_time() - began)
     return 1e6 * best / (GROUPS * GROUP), size / (GROUPS * GROUP * TOKENS)

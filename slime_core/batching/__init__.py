@@ -4,6 +4,6 @@ All of it runs in the driver and needs no torch. Advantages and losses run on th
 
 Example:
 
-    prepared = Preparation(shapers, columns).of(draw, rollout_id=3)
+    prepared = Preparation(shapers, columns).prepare(draw, rollout_id=3)
     batches = split_step(prepared, 2, rollout_id=3)
 """

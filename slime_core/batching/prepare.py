@@ -5,7 +5,7 @@ limits on log-prob mismatch between trainer and sampler are also here.
 
 Example:
 
-    prepared = Preparation(shapers, columns).of(draw, rollout_id=3)
+    prepared = Preparation(shapers, columns).prepare(draw, rollout_id=3)
 """
 
 from array import array
@@ -212,7 +212,7 @@ class Preparation:
     makers: Sequence[ColumnMaker] = ()
     """Batch transforms, each with different columns."""
 
-    def of(self, draw: Draw, rollout_id: int) -> list[TrainGroup]:
+    def prepare(self, draw: Draw, rollout_id: int) -> list[TrainGroup]:
         """Prepare a draw from the buffer for a rollout's training.
 
         Raises:

@@ -146,7 +146,7 @@ TOKENS = Cost(1.0, 0.0, 0.0)
 
 # Steps and their batches.
 
-_Siblings: TypeAlias = dict[tuple[int, ...], list[TrainSample]]
+_SamplesByPrompt: TypeAlias = dict[tuple[int, ...], list[TrainSample]]
 
 
 def steps_of(groups: Sequence[TrainGroup], num_steps: int) -> Iterator[Sequence[TrainGroup]]:
@@ -164,23 +164,31 @@ def split_step(
     reads: frozenset[SampleField] = frozenset(),
     step: int = 0,
 ) -> list[TrainBatch]:
-    """Split one step's groups into one batch per share; groups stay whole and in order. `step` is its index.
+    """Split one step's groups into one batch per share; groups stay whole and in order.
 
     The longest groups come first, each to the share with the fewest tokens so far, or the lowest `cost`. Groups of
     equal rewards, which most trainers skip, are balanced separately. Denominators (`step_tokens`, `step_samples`) count
-    the masks of the whole step, with samples of one execution (same `rollout_id`) as one. A sample with `remove_sample`
-    keeps its reward for the normalisation and has a mask of zeros. Samples without a reward and groups without response
-    tokens are left out. `reads` lists fields the trainer reads.
+    the masks of the whole step, with samples of one execution (same `Sample.rollout_id`) as one.
+    A sample with `remove_sample` keeps its reward for the normalisation and has a mask of zeros. Samples without a
+    reward and groups without response tokens are left out.
+
+    Args:
+        groups: the step's groups.
+        count: number of shares.
+        rollout_id: index of the rollout.
+        cost: what to balance; default: tokens.
+        reads: fields that the trainer reads.
+        step: index of the step in the rollout.
 
     Raises:
         ContractError: a sample has inputs that the trainer does not read.
     """
     _check_inputs(groups, reads)
-    siblings = [_by_prompt(group) for group in groups]
+    samples_by_prompt = [_by_prompt(group) for group in groups]
     shares: list[list[int]] = [[] for _ in range(count)]
     for differs in (True, False):
         numbers, sizes = list[int](), list[float]()
-        for number, by_prompt in enumerate(siblings):
+        for number, by_prompt in enumerate(samples_by_prompt):
             scored = [each for those in by_prompt.values() for each in those]
             has_tokens = any(each.sample.response_length for each in scored)
             if has_tokens and (len({each.reward for each in scored}) > 1) is differs:
@@ -197,7 +205,7 @@ def split_step(
     totals = (sum(trained), sum(count > 0 for count in trained))
     rollout_and_step = rollout_id, step
     return [
-        _train_batch(groups, siblings, sorted(share), execution_numbers, totals, rollout_and_step, reads)
+        _train_batch(groups, samples_by_prompt, sorted(share), execution_numbers, totals, rollout_and_step, reads)
         for share in shares
     ]
 
@@ -225,7 +233,7 @@ def _longest_first(sizes: Sequence[float], ranks: int) -> list[list[int]]:
     return shares
 
 
-def _size(by_prompt: _Siblings, cost: Cost) -> float:
+def _size(by_prompt: _SamplesByPrompt, cost: Cost) -> float:
     return sum(
         cost.of(len(prompt), [each.sample.response_length for each in those]) for prompt, those in by_prompt.items()
     )
@@ -243,9 +251,9 @@ def _execution_numbers(groups: Sequence[TrainGroup]) -> dict[int, int]:
     return found
 
 
-def _by_prompt(group: TrainGroup) -> _Siblings:
+def _by_prompt(group: TrainGroup) -> _SamplesByPrompt:
     """The group's samples that have a reward, by prompt."""
-    found: _Siblings = {}
+    found: _SamplesByPrompt = {}
     for each in group.samples:
         if each.reward is not None:
             found.setdefault(tuple(each.sample.tokens[: each.sample.prompt_length]), []).append(each)
@@ -254,7 +262,7 @@ def _by_prompt(group: TrainGroup) -> _Siblings:
 
 def _train_batch(
     groups: Sequence[TrainGroup],
-    siblings: Sequence[_Siblings],
+    samples_by_prompt: Sequence[_SamplesByPrompt],
     share: Sequence[int],
     execution_numbers: Mapping[int, int],
     totals: tuple[int, int],
@@ -271,7 +279,7 @@ def _train_batch(
     columns_T = {name: array("f") for name in (first.columns_T if first else ())}
     fields_S: dict[SampleField, list[FieldValue]] = {field: [] for field in SampleField if field in reads}
     for number in share:
-        for prompt, those in siblings[number].items():
+        for prompt, those in samples_by_prompt[number].items():
             for each in those:
                 sample = each.sample
                 prompt_index.append(len(prompts))

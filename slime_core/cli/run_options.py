@@ -91,7 +91,8 @@ def split_settings(arguments: Sequence[str]) -> tuple[list[str], list[tuple[str,
 def in_tables(settings: Sequence[tuple[str, Json]], catalog: Catalog) -> dict[str, Json]:
     """The tables of roles that settings of `split_settings` stand for.
 
-    The catalog tells `--engine.sglang.server.log_level` from `--reward.my_module.score.top`, of `my_module.score`.
+    Only the catalog knows where a dotted choice name ends and its setting begins: `engine.sglang.server.log_level` or
+    `reward.my_module.score.top`.
     """
     tables: dict[str, Json] = {}
     for written, value in settings:
@@ -277,7 +278,7 @@ def _early_file(arguments: Sequence[str]) -> tuple[Path | None, dict[str, Json],
         values = read_run_file(path) if path else {}
         values = add_plugins(values, named["--plugin"], named["--no-plugin"], allowed_by_environment())
         return path, values, parse_plugins(values.get("plugins", {}))
-    return Path(), {}, PluginSet()
+    return Path(), {}, PluginSet()  # matches no path, so `run_input` reads again and raises
 
 
 # From a command line to a plan.

@@ -41,7 +41,7 @@ def restart_options(command: CommandT) -> CommandT:
         metavar="N",
         type=click.IntRange(min=0),
         default=0,
-        help="Times that a run which lost a worker continues by itself, from its newest checkpoint.",
+        help="How often to resume automatically after losing a worker.",
     )
     plain = click.option("--no-progress", is_flag=True, help="One plain line a rollout instead of the live display.")
     return plain(restarts(command))

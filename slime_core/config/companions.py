@@ -1,10 +1,10 @@
 """Models in addition to the policy: reference, teacher, critic and old actor in the trainer, and served models.
 
-Rewards and distillation call the served models. `parsing` and `fit` check the keys of all these models.
+Rewards and distillation call served models. `parsing` and `fit` check the keys of all these models.
 
 Example:
 
-    use_kl_loss = true                   # a reference model; refused where nothing would read its log-probs
+    use_kl_loss = true                   # adds a reference model
 """
 
 import json
@@ -55,14 +55,14 @@ def teacher_of(config: RunConfig) -> Teacher | None:
 
 
 def critic_of(config: RunConfig, optim: Optim) -> Critic:
-    """The configuration's critic. Its optimizer uses the policy's keys where the critic has none."""
+    """The configuration's critic. Its optimizer settings are the policy's, except learning rate and warm-up."""
     keys = config.critic
     own = replace(optim, lr=keys.critic_lr or optim.lr, lr_warmup_iters=keys.critic_lr_warmup_iters)
     return Critic(keys.critic_load or config.run.hf_checkpoint, own, keys.value_clip, keys.num_critic_only_steps)
 
 
 def old_actor_lag(config: RunConfig) -> int | None:
-    """Rollouts generated ahead, if a rank keeps the weights that generated a rollout."""
+    """Rollouts that generation runs ahead; None without `keep_old_actor`."""
     return int(config.rollout.rollout_policy == "async") if config.optim.keep_old_actor else None
 
 
@@ -176,7 +176,7 @@ def engine_advice(extra: Extra, catalog: Catalog, key: str) -> str:
 
 
 def vocabulary_difference(policy: Path, other: Path) -> str | None:
-    """Describe the first id of the policy's tokenizer that another lacks or uses for another text; None if none does.
+    """Describe the first token id that means another text, or nothing, in the other tokenizer; None if all agree.
 
     The other tokenizer may have more ids, because models of one family pad their vocabularies to different sizes.
     """
@@ -186,7 +186,7 @@ def vocabulary_difference(policy: Path, other: Path) -> str | None:
     for number in sorted(ours):
         if (text := theirs.get(number)) != ours[number]:
             meant = "no token" if text is None else repr(text)
-            return f"id {number} is {ours[number]!r} to the policy, and {meant} to it"
+            return f"id {number} is {ours[number]!r} for the policy, and {meant} for it"
     return None
 
 
@@ -194,7 +194,7 @@ def _texts(directory: Path) -> Mapping[int, str]:
     path = directory / "tokenizer.json"
     try:
         about: Any = json.loads(path.read_text("utf-8"))
-        vocab = about["model"]["vocab"]  # a table, or of Unigram texts with their scores, in order
+        vocab = about["model"]["vocab"]  # a table; for Unigram a list of [text, score]
         ids = vocab.items() if isinstance(vocab, dict) else ((entry[0], number) for number, entry in enumerate(vocab))
         added = ((each["content"], each["id"]) for each in about.get("added_tokens") or ())
         return cast("Mapping[int, str]", {number: text for text, number in (*ids, *added)})

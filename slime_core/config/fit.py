@@ -39,7 +39,7 @@ from slime_core.roles import (
 from slime_core.sample import SCORE
 
 ENVIRONMENT = "environment"
-"""The reward that a generator sets itself."""
+"""The reward name for scores that the generator sets."""
 
 
 def check_fit(config: RunConfig, roles: ChosenRoles, catalog: Catalog) -> None:
@@ -50,7 +50,7 @@ def check_fit(config: RunConfig, roles: ChosenRoles, catalog: Catalog) -> None:
         raise ConfigError("\n".join(problems))
 
 
-# Estimation: the advantage estimator needs groups of several samples, and the rewards and columns that it reads.
+# Estimation: an advantage estimator may need several samples per group, certain rewards and certain columns.
 
 
 def _columns(config: RunConfig, roles: ChosenRoles, catalog: Catalog) -> Iterator[str]:
@@ -74,10 +74,11 @@ def _companions(config: RunConfig, roles: ChosenRoles, catalog: Catalog) -> Iter
         (Companion.OLD_ACTOR, config.optim.keep_old_actor, "keep_old_actor"),
     ):
         if is_wanted and each not in trainer.companions:
-            yield f"trainer {trainer.name!r} cannot hold the {each.value} model: {switch} needs a trainer that can"
+            reason = f"cannot hold the {each.value} model, which {switch} needs"
+            yield f"trainer {trainer.name!r} {reason}: choose another trainer"
     if penalty and not advantage.uses_kl_penalty:
         able = _estimators(catalog, "uses_kl_penalty")
-        reason = f"advantage {advantage.name!r} has one reward a sample"
+        reason = f"advantage {advantage.name!r} has one reward per sample"
         yield f"kl_coef has no effect here: {reason}; use {able}, or use_kl_loss with kl_loss_coef"
     for key in [] if has_critic else sorted(changed_keys(config.critic)):
         able = _estimators(catalog, "uses_values")
@@ -85,7 +86,7 @@ def _companions(config: RunConfig, roles: ChosenRoles, catalog: Catalog) -> Iter
     switches = {"kl_coef": penalty, "use_opd": distils, f"advantage {advantage.name!r}": has_critic}
     for switch, is_on in switches.items():
         if is_on and not loss.uses_advantages:
-            yield f"{switch} has no effect here: loss {loss.name!r} does not look at advantages"
+            yield f"{switch} has no effect here: loss {loss.name!r} does not use advantages"
 
 
 def _estimators(catalog: Catalog, able: Literal["uses_kl_penalty", "uses_values"]) -> str:
@@ -142,7 +143,7 @@ def _comparing_none(catalog: Catalog) -> Iterator[str]:
             yield f'"{spec.name}"'
 
 
-# Keys and choices: keys that the chosen parts do not support, and choices that the others do not use.
+# Keys that the choices do not support, and choices that the others do not use.
 
 
 def _unused(config: RunConfig, roles: ChosenRoles, catalog: Catalog) -> Iterator[str]:
@@ -271,7 +272,9 @@ SOURCE_OF = {
 
 
 def wanted_extras(config: RunConfig, roles: ChosenRoles, catalog: Catalog) -> frozenset[Extra]:
-    """Extras that training requests want. Without top-p, kept ids are left out: they would be the whole vocabulary.
+    """Return the engine extras that training needs.
+
+    Without top-p sampling, kept token ids are left out: they would be the whole vocabulary.
 
     Raises ConfigError in a run that generates if neither engine nor generator fills a field that the trainer reads.
     """
@@ -310,7 +313,7 @@ def _refuse_bias(rollout: RolloutArgs, trainer: str, *, replays_top_p: bool) -> 
         )
 
 
-# The transport of a run's weights: the run file's, or one that trainer and engine have in common.
+# The transport of weights: the run file's, or one that both trainer and engine support.
 
 
 def name_transport(
@@ -320,16 +323,17 @@ def name_transport(
     required: ResolvedChoice[TransportSpec] | None,
     nodes: int,
 ) -> str:
-    """Name of a transport that trainer and engine support; `required` is the run file's choice, if it has one."""
+    """Return the name of a transport that trainer and engine support; `required` is the run file's choice, if any."""
     there = {name: each.spec for name, each in catalog.choices(TransportSpec).items()}
     if required is not None:
-        there.setdefault(required.registered.qualified, required.spec)  # one of a project file is not in the catalog
+        there.setdefault(required.registered.qualified, required.spec)  # a project file is not in the catalog
     offered = {name: spec for name, spec in there.items() if nodes == 1 or not spec.one_machine}
     required_name = required.registered.qualified if required else None
     if required is not None and required_name in there and required_name not in offered:
+        others = ", ".join(offered)
+        instead = f"leave it out, or choose one of {others}" if others else "leave it out; no transport spans nodes"
         raise ConfigError(
-            f"transport {required.spec.name!r} is for one machine, and actor_num_nodes = {nodes}: leave it out, or "
-            f"choose one of {', '.join(offered) or 'none, there is no other'}"
+            f"transport {required.spec.name!r} is for one machine, and actor_num_nodes = {nodes}: {instead}"
         )
     agreed = agree_transport(trainer, engine, offered, required_name)
     short = offered[agreed].name
@@ -372,12 +376,12 @@ def _listed(names: Iterable[str]) -> str:
 # Steps at which the learning rate's warm-up and decay end.
 
 _ENDLESS = ("constant", "inverse-square-root")
-"""Styles without an end."""
+"""Decay styles that never end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """End of warm-up and decay, in optimizer steps of the run; the run's length is the default."""
+    """Ends of warm-up and decay, in optimizer steps of the run. By default the decay ends with the run."""
 
     warmup: int
     """Steps of the policy's warm-up."""

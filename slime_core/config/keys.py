@@ -48,11 +48,11 @@ from slime_core.roles import (
 )
 from slime_core.sample import Json
 
-# Family: base of the core's own keys, flat in the run file. No value is read from the environment.
+# Family: base of the core's own keys, flat in the run file. `$env:NAME` is not resolved in them.
 
 
 class Family(Settings):
-    """Base of the families."""
+    """Base of each family of keys."""
 
     _reads_environment: ClassVar[bool] = False
 
@@ -80,7 +80,7 @@ Seconds = Annotated[float, Field(gt=0.0, le=1e7)]
 class DataArgs(Family):
     """Prompts."""
 
-    prompt_data: list[str] = Field([], description="Prompt file, .jsonl or .parquet, perhaps FILE@[a:b]; or several.")
+    prompt_data: list[str] = Field([], description="Prompt files, .jsonl or .parquet; FILE@[a:b] takes a slice.")
     input_key: str = Field("input", description="Column of the prompt: a string or a list of chat messages.")
     label_key: str | None = Field(None, description="Column of the gold answer.")
     metadata_key: str = Field("metadata", description="Column of a mapping kept with the sample; may be absent.")
@@ -88,11 +88,11 @@ class DataArgs(Family):
     multimodal_keys: MediaKeys = Field({}, description='Column of each kind of media (JSON), {"image": "images"}.')
     apply_chat_template: bool = Field(False, description="Render prompts through the model's chat template.")
     apply_chat_template_kwargs: dict[str, JsonValue] = Field({}, description="Extra chat template arguments (JSON).")
-    final_assistant_message: LastMessage = Field("refuse", description="What is done with a final assistant message.")
-    rollout_shuffle: bool = Field(False, description="Shuffle each epoch in another order, derived from the seed.")
-    rollout_max_prompt_len: Positive | None = Field(None, description="Leave out prompts of more tokens.")
-    max_bad_row_rate: Share = Field(0.0, description="Share of rows that may be bad, and are left out.")
-    accept_changed_data: bool = Field(False, exclude=True, description="Continue although prompt files changed.")
+    final_assistant_message: LastMessage = Field("refuse", description="How to treat a final assistant message.")
+    rollout_shuffle: bool = Field(False, description="Shuffle prompts; each epoch's order derives from the seed.")
+    rollout_max_prompt_len: Positive | None = Field(None, description="Skip prompts with more tokens.")
+    max_bad_row_rate: Share = Field(0.0, description="Largest share of bad rows, which are skipped.")
+    accept_changed_data: bool = Field(False, exclude=True, description="Resume even if prompt files changed.")
 
     @field_validator("prompt_data", mode="before")
     @classmethod
@@ -115,33 +115,33 @@ class RolloutArgs(Family):
         "sync",
         description="sync: between training steps (reproducible); async: one rollout ahead; continuous: all the time.",
     )
-    max_staleness: Count | None = Field(None, description="Versions that a group's weights may be behind; default 1.")
-    partial_rollout: bool = Field(False, description="Interrupt samples when the weights change, and continue them.")
-    mask_offpolicy_in_partial_rollout: bool = Field(False, description="Leave tokens of older weights out of the loss.")
-    update_weights_interval: Positive = Field(1, description="Rollouts between two publications of the weights.")
-    over_sampling_batch_size: Positive | None = Field(None, description="Groups drawn; default rollout_batch_size.")
-    max_filter_waves: Positive = Field(16, description="Waves without enough kept groups that end the run.")
-    rollout_max_response_len: Positive = Field(256, description="Token budget of a response.")
-    rollout_max_context_len: Positive | None = Field(None, description="Tokens of prompt and answer together.")
-    rollout_max_turns: Positive | None = Field(None, description="Engine calls that one sample may make.")
+    max_staleness: Count | None = Field(None, description="Weight versions that a group may lag; default 1.")
+    partial_rollout: bool = Field(False, description="Interrupt samples when the weights change, then continue.")
+    mask_offpolicy_in_partial_rollout: bool = Field(False, description="Mask tokens from older weights in the loss.")
+    update_weights_interval: Positive = Field(1, description="Rollouts between weight updates of the engines.")
+    over_sampling_batch_size: Positive | None = Field(None, description="Groups per draw; default rollout_batch_size.")
+    max_filter_waves: Positive = Field(16, description="End the run after this many waves without enough kept groups.")
+    rollout_max_response_len: Positive = Field(256, description="Most tokens of a response.")
+    rollout_max_context_len: Positive | None = Field(None, description="Most tokens of prompt and answer together.")
+    rollout_max_turns: Positive | None = Field(None, description="Most engine calls of a sample.")
     rollout_temperature: float = Field(1.0, gt=0.0, le=10.0, description="Sampling temperature.")
-    rollout_top_p: TopP = Field(1.0, description="Nucleus mass; 1 is off.")
-    rollout_top_k: TopK = Field(-1, description="Candidates kept; -1 is off.")
-    rollout_min_p: MinP = Field(0.0, description="Least probability kept, as a share of the likeliest; 0 is off.")
-    accept_biased_sampling: bool = Field(False, description="Train on samples that top_p, top_k or min_p cut.")
+    rollout_top_p: TopP = Field(1.0, description="Nucleus (top-p) sampling mass; 1 is off.")
+    rollout_top_k: TopK = Field(-1, description="Likeliest tokens to sample from; -1 is off.")
+    rollout_min_p: MinP = Field(0.0, description="Minimum probability, relative to the likeliest token; 0 is off.")
+    accept_biased_sampling: bool = Field(False, description="Allow top_p, top_k or min_p that bias gradients.")
     rollout_stop: Texts = Field([], description="Texts that end a response; their tokens stay in it.")
     rollout_stop_token_ids: list[TokenId] = Field(
         [], description="Ids that end a response, in addition to the model's."
     )
     rollout_skip_special_tokens: bool = Field(True, description="Leave special tokens out of a response's text.")
-    max_concurrency: Positive = Field(4096, description="Samples in flight at once.")
-    sample_timeout_s: Seconds = Field(600.0, description="Time limit of a sample's rollout.")
+    max_concurrency: Positive = Field(4096, description="Most samples in flight at once.")
+    sample_timeout_s: Seconds = Field(600.0, description="Seconds that a sample may take.")
     rollout_num_engines: Workers = Field(1, description="Engines of the chosen kind that share the samples.")
     rollout_engine_timeout_s: Seconds | None = Field(
-        None, description="Seconds without an answer that replace an engine; default sample_timeout_s / 2, at most 300."
+        None, description="Replace an engine silent for this long; default sample_timeout_s / 2, at most 300 s."
     )
-    reward_on_error: Literal["drop", "mask", "raise"] = Field("drop", description="Fate of a sample that failed.")
-    max_error_rate: Share = Field(0.05, description="Failed share of a rollout that stops the run.")
+    reward_on_error: Literal["drop", "mask", "raise"] = Field("drop", description="How to treat a failed sample.")
+    max_error_rate: Share = Field(0.05, description="Stop the run above this share of failed samples.")
 
     @property
     def staleness(self) -> int:
@@ -163,23 +163,23 @@ class RolloutArgs(Family):
 
 
 class EvalSetArgs(Family):
-    """One evaluation data set, as a table `[eval_prompt_data.aime]`. Omitted keys use the values for all sets."""
+    """One evaluation data set, a table `[eval_prompt_data.aime]`. Omitted keys default to the run's keys."""
 
     path: str = Field(description="Prompt file, .jsonl or .parquet; file@[a:b] takes a slice.")
-    reward: str | None = Field(None, description="What scores it, instead of the run's rewards.")
-    generator: str | None = Field(None, description="What runs its samples, instead of the run's generator.")
+    reward: str | None = Field(None, description="Reward for this set, instead of the run's rewards.")
+    generator: str | None = Field(None, description="Generator for this set, instead of the run's.")
     n_samples_per_eval_prompt: Positive | None = Field(None, description="Samples per prompt.")
     temperature: Temperature | None = Field(None, description="Sampling temperature; 0 is greedy.")
-    top_p: TopP | None = Field(None, description="Nucleus mass.")
-    top_k: TopK | None = Field(None, description="Candidates kept.")
-    min_p: MinP | None = Field(None, description="Least share of the likeliest one's probability.")
-    max_response_len: Positive | None = Field(None, description="Token budget of a response.")
-    min_new_tokens: MinNewTokens | None = Field(None, description="Tokens before which no stop token is drawn.")
+    top_p: TopP | None = Field(None, description="Nucleus (top-p) sampling mass.")
+    top_k: TopK | None = Field(None, description="Likeliest tokens to sample from.")
+    min_p: MinP | None = Field(None, description="Minimum probability, relative to the likeliest token.")
+    max_response_len: Positive | None = Field(None, description="Most tokens of a response.")
+    min_new_tokens: MinNewTokens | None = Field(None, description="Fewest tokens before a stop token.")
     stop: Texts | None = Field(None, description="Texts that end a response.")
     stop_token_ids: list[TokenId] | None = Field(None, description="Ids that end a response.")
     no_stop_trim: bool | None = Field(None, description="Leave the stop text in the response's text; the default.")
     skip_special_tokens: bool | None = Field(None, description="Leave special tokens out of a response's text.")
-    repetition_penalty: RepetitionPenalty | None = Field(None, description="Divides logits of tokens so far.")
+    repetition_penalty: RepetitionPenalty | None = Field(None, description="Divisor for logits of earlier tokens.")
     presence_penalty: Penalty | None = Field(None, description="Subtracted once from logits of generated tokens.")
     frequency_penalty: Penalty | None = Field(None, description="Subtracted from logits once per occurrence.")
     input_key: str | None = Field(None, description="Column of the prompt.")
@@ -189,7 +189,7 @@ class EvalSetArgs(Family):
     multimodal_keys: MediaKeys | None = Field(None, description="Column of each kind of media.")
     apply_chat_template: bool | None = Field(None, description="Render prompts through the model's chat template.")
     apply_chat_template_kwargs: dict[str, JsonValue] | None = Field(None, description="Extra template arguments.")
-    final_assistant_message: LastMessage | None = Field(None, description="The same for this set.")
+    final_assistant_message: LastMessage | None = Field(None, description="How to treat a final assistant message.")
 
     @model_validator(mode="before")
     @classmethod
@@ -209,13 +209,13 @@ class EvalArgs(Family):
     eval_interval: Positive | None = Field(None, description="Rollouts between evaluations.")
     skip_eval_before_train: bool = Field(False, description="Do not evaluate before the first rollout.")
     n_samples_per_eval_prompt: Positive = Field(1, description="Samples per prompt; pass@k when more than 1.")
-    eval_input_key: str | None = Field(None, description="Default input_key.")
-    eval_label_key: str | None = Field(None, description="Default label_key.")
-    eval_temperature: Temperature | None = Field(None, description="Default rollout_temperature; 0 is greedy.")
-    eval_top_p: TopP | None = Field(None, description="Default rollout_top_p.")
-    eval_top_k: TopK | None = Field(None, description="Default rollout_top_k.")
-    eval_max_response_len: Positive | None = Field(None, description="Default rollout_max_response_len.")
-    eval_min_new_tokens: MinNewTokens = Field(0, description="Tokens before which no stop token is drawn.")
+    eval_input_key: str | None = Field(None, description="Prompt column; default: input_key's value.")
+    eval_label_key: str | None = Field(None, description="Gold answer column; default: label_key's value.")
+    eval_temperature: Temperature | None = Field(None, description="0 is greedy; default: rollout_temperature's value.")
+    eval_top_p: TopP | None = Field(None, description="Nucleus mass; default: rollout_top_p's value.")
+    eval_top_k: TopK | None = Field(None, description="Likeliest tokens; default: rollout_top_k's value.")
+    eval_max_response_len: Positive | None = Field(None, description="Most tokens; default: training's value.")
+    eval_min_new_tokens: MinNewTokens = Field(0, description="Fewest tokens before a stop token.")
 
 
 class OptimArgs(Family):
@@ -224,24 +224,24 @@ class OptimArgs(Family):
     lr: float = Field(1e-6, gt=0.0, le=1.0, description="Peak learning rate of AdamW.")
     lr_warmup_iters: Count = Field(0, description="Optimizer steps of linear warm-up.")
     lr_warmup_fraction: float | None = Field(None, gt=0.0, le=1.0, description="Warm-up as a share of lr_decay_iters.")
-    lr_decay_style: DecayStyle = Field("constant", description="Shape after warm-up.")
-    lr_decay_iters: Positive | None = Field(None, description="Optimizer step that ends the decay; default the last.")
+    lr_decay_style: DecayStyle = Field("constant", description="Shape of the decay after warm-up.")
+    lr_decay_iters: Positive | None = Field(None, description="Optimizer step where the decay ends; default: the last.")
     lr_wsd_decay_iters: Positive | None = Field(None, description="Optimizer steps of the decay that ends WSD.")
     lr_wsd_decay_style: LastDecayStyle = Field("exponential", description="Shape of the decay that ends WSD.")
-    min_lr: Share = Field(0.0, description="Where the decay ends.")
+    min_lr: Share = Field(0.0, description="Learning rate at the end of the decay.")
     adam_beta1: float = Field(0.9, ge=0.0, lt=1.0, description="Decay of the first moment.")
     adam_beta2: float = Field(0.95, ge=0.0, lt=1.0, description="Decay of the second moment.")
     adam_eps: float = Field(1e-8, gt=0.0, le=1.0, description="Added to the root of the second moment.")
     weight_decay: float = Field(0.0, ge=0.0, le=10.0, description="Decoupled weight decay of matrices.")
     clip_grad: Coefficient = Field(1.0, description="Global gradient norm limit; 0 is off.")
     num_steps_per_rollout: Positive = Field(1, description="Optimizer steps per rollout.")
-    balance_by_flops: bool = Field(False, description="Balance ranks by operations instead of tokens.")
+    balance_by_flops: bool = Field(False, description="Balance ranks by FLOPs instead of tokens.")
     calculate_per_token_loss: bool = Field(False, description="Average the loss over tokens instead of samples.")
     constant_loss_length: Positive | None = Field(None, description="Divide a sample's losses by this (Dr.GRPO).")
-    reset_optimizer_states: bool = Field(False, description="Forget the optimizer's moments before each rollout.")
-    keep_old_actor: bool = Field(False, description="Compare the policy with the weights that generated a rollout.")
-    max_mean_logprob_abs_diff: Weight | None = Field(None, description="Mean log-prob mismatch that ends the run.")
-    max_logprob_abs_diff: Weight | None = Field(None, description="Log-prob mismatch of one token that ends the run.")
+    reset_optimizer_states: bool = Field(False, description="Reset the optimizer's moments before each rollout.")
+    keep_old_actor: bool = Field(False, description="Compute ratios to the weights that generated the rollout.")
+    max_mean_logprob_abs_diff: Weight | None = Field(None, description="End the run above this mean log-prob mismatch.")
+    max_logprob_abs_diff: Weight | None = Field(None, description="End the run above this mismatch of one token.")
 
 
 # Numbers of workers that train and generate, by slime's names. On a CPU, a worker is a process instead of a GPU.
@@ -254,7 +254,7 @@ class ClusterArgs(Family):
     actor_num_gpus_per_node: Workers | None = Field(None, description="Trainer ranks on each node.")
     rollout_num_gpus: Workers | None = Field(None, description="GPUs, or processes, of all engines.")
     rollout_num_gpus_per_engine: Workers | None = Field(None, description="GPUs, or processes, of one engine.")
-    colocate: bool = Field(False, description="Engines share the trainer's devices: they take turns.")
+    colocate: bool = Field(False, description="Engines and trainer take turns on the same devices.")
     offload_train: bool | None = Field(None, description="Ranks release memory while engines generate.")
     offload_rollout: bool | None = Field(None, description="Engines release memory while ranks train.")
 
@@ -278,7 +278,7 @@ class ReferenceArgs(Family):
     use_kl_loss: bool = Field(False, description="Compute the KL to the reference model in the loss.")
     kl_loss_coef: Coefficient = Field(0.0, description="Weight of that KL in the loss; 0 reports it only.")
     kl_loss_type: KlType = Field("k1", description="How a token's KL to the reference is estimated.")
-    use_unbiased_kl: bool = Field(False, description="Weigh that KL by the importance ratio (DeepSeek-V3.2).")
+    use_unbiased_kl: bool = Field(False, description="Weight that KL by the importance ratio (DeepSeek-V3.2).")
     kl_coef: Coefficient = Field(0.0, description="Reward penalty per nat of KL to the reference.")
     ref_load: Path | None = Field(None, description="Model directory of the reference; default hf_checkpoint.")
     ref_update_interval: Positive | None = Field(None, description="Rollouts between updates of the reference.")
@@ -298,11 +298,11 @@ class DistillationArgs(Family):
 class CriticArgs(Family):
     """Critic."""
 
-    critic_load: Path | None = Field(None, description="First model directory of the critic; default hf_checkpoint.")
+    critic_load: Path | None = Field(None, description="Initial model directory of the critic; default hf_checkpoint.")
     critic_lr: float | None = Field(None, gt=0.0, le=1.0, description="Peak learning rate of the critic; default lr.")
     critic_lr_warmup_iters: Count = Field(0, description="Optimizer steps of the critic's warm-up.")
     value_clip: Weight = Field(0.2, description="PPO clip range of values.")
-    num_critic_only_steps: Count = Field(0, description="First rollouts that train the critic alone.")
+    num_critic_only_steps: Count = Field(0, description="Number of first rollouts that train only the critic.")
 
 
 # Served models: tables of `served_models`, each with separate engines.
@@ -312,7 +312,7 @@ class ServedModelArgs(Family):
     """One model, as a table: `[served_models.judge]`."""
 
     hf_checkpoint: Path = Field(description="Model directory in HF format: weights, config and tokenizer.")
-    engine: str | None = Field(None, description="What serves it; default: the engine of the policy.")
+    engine: str | None = Field(None, description="Engine that serves it; default: the policy's engine.")
     engines: Workers = Field(1, description="Engines that share its requests.")
     settings: dict[str, JsonValue] = Field({}, description="Settings of that engine that differ from its section.")
 
@@ -355,23 +355,27 @@ AlarmName = Literal["entropy", "length", "same_reward", "no_variance", "kl", "mi
 class AlarmArgs(Family):
     """Alarms."""
 
-    alarm_entropy: float = Field(0.1, ge=0.0, lt=1.0, description="Least share of the first entropy; 0 is off.")
+    alarm_entropy: float = Field(
+        0.1, ge=0.0, lt=1.0, description="Warn when entropy falls below this share of its first value; 0 is off."
+    )
     alarm_length: Coefficient = Field(2.0, description="Warn when responses grow by this factor; 0 is off.")
-    alarm_no_variance: Share = Field(0.9, description="Share of groups of equal rewards; 0 is off.")
+    alarm_no_variance: Share = Field(0.9, description="Warn above this share of groups with equal rewards; 0 is off.")
     alarm_kl: Coefficient = Field(0.5, description="Warn when KL per token exceeds this; 0 is off.")
-    alarm_mismatch: Coefficient = Field(0.05, description="Log-prob mismatch of trainer and sampler; 0 is off.")
-    alarm_errors: Share = Field(0.02, description="Share of failed samples; 0 is off.")
+    alarm_mismatch: Coefficient = Field(
+        0.05, description="Warn above this log-prob mismatch of trainer and engine; 0 is off."
+    )
+    alarm_errors: Share = Field(0.02, description="Warn above this share of failed samples; 0 is off.")
     alarm_hacking: Coefficient = Field(
         0.2, description="Warn when the score falls by this share below its best; 0 is off."
     )
     stop_on_alarms: list[AlarmName] = Field([], description="Alarms that end the run.")
 
 
-# Keys for debugging half of a run, and for the run folder.
+# Keys for debugging one half of a run (generation or training), and for the run folder.
 
 
 class DebugArgs(Family):
-    """Half of a run, for debugging."""
+    """Debugging only generation or only training."""
 
     debug_rollout_only: bool = Field(False, description="Start no trainer: generate and keep samples.")
     debug_train_only: bool = Field(False, description="Start no engine: train on load_debug_rollout_data.")
@@ -393,12 +397,16 @@ class RunArgs(Family):
     checkpoint_hf: bool = Field(True, description="Write the model in HF format into each checkpoint.")
     save_hf: str | None = Field(None, description="Directory of another copy in HF format; may have {rollout_id}.")
     async_save: bool = Field(False, description="Checksum and sync a checkpoint while the next rollout runs.")
-    accept_changed_plugins: bool = Field(False, exclude=True, description="Continue although plugins changed.")
-    accept_changed_settings: bool = Field(False, exclude=True, description="Continue although keys changed.")
-    seed: int = Field(1234, ge=0, le=2**63 - 1, description="Every random number derives from it.")
-    float32_matmul_precision: MatmulPrecision = Field("highest", description="Multiply in fp32, tf32 or bf16 (torch).")
+    accept_changed_plugins: bool = Field(False, exclude=True, description="Resume even if plugins changed.")
+    accept_changed_settings: bool = Field(False, exclude=True, description="Resume even if keys changed.")
+    seed: int = Field(1234, ge=0, le=2**63 - 1, description="Seed of every random number.")
+    float32_matmul_precision: MatmulPrecision = Field(
+        "highest", description="Precision of torch's float32 matmul: fp32, tf32 or bf16."
+    )
     bf16: bool = Field(False, description="Compute in bf16; master weights, moments, log-probs and loss stay in fp32.")
-    step_timeout_s: Seconds = Field(1800.0, description="Time limit of a training step, a save or a publication.")
+    step_timeout_s: Seconds = Field(
+        1800.0, description="Seconds that a training step, a save or a weight update may take."
+    )
 
     @field_validator("save", mode="before")
     @classmethod

@@ -22,7 +22,7 @@ from slime_core.sample import Json
 
 INDEX = "model.safetensors.index.json"
 _LENGTH = struct.Struct("<Q")
-_LONGEST_HEADER = 100_000_000
+_MAX_HEADER = 100_000_000
 _FLOATS = frozenset({"F64", "F32", "F16", "BF16"})
 _WEIGHTS = ("weight", "bias", "qzeros", "_packed", "_blocks", "_scales")
 """Suffixes of integer tensors that are weights or parts of packed weights; other integer tensors are positions."""
@@ -38,7 +38,7 @@ def check_weights(directory: Path) -> None:
         if file not in found:
             raise ModelError(f"{directory / INDEX} names {file} for {tensor}, and {directory} has no such file")
         if tensor not in found[file]:
-            raise ModelError(f"{directory / INDEX} promises {tensor} in {file}, which does not have it")
+            raise ModelError(f"{directory / INDEX} lists {tensor} in {file}, which does not contain it")
 
 
 def refuse_quantized(directory: Path) -> None:
@@ -56,12 +56,12 @@ def refuse_quantized(directory: Path) -> None:
     for each in texts:
         if isinstance(each, dict) and (quantization := each.get("quantization_config")):
             method = quantization.get("quant_method") if isinstance(quantization, dict) else None
-            reason = f"quantization_config says that the model is quantized ({method}), which cannot be trained"
+            reason = f"by its quantization_config the model is quantized ({method}), and cannot be trained"
             raise ModelError(f"{directory / 'config.json'}: {reason}; {_INSTEAD}")
 
 
 def not_trainable(directory: Path, name: str, dtype: str) -> ModelError:
-    """The error about a weight of another dtype; `dtype` is safetensors' name for it."""
+    """Return the error for an untrainable weight; `dtype` is safetensors' name of its dtype."""
     return ModelError(
         f"{directory}: weight {name!r} is written in {dtype}; expected F32, BF16 or F16. A quantized or cast model "
         f"cannot be trained; {_INSTEAD}"
@@ -72,8 +72,8 @@ def _tensors(path: Path) -> dict[str, str]:
     try:
         with path.open("rb") as file:
             start = file.read(_LENGTH.size)
-            length = _LENGTH.unpack(start)[0] if len(start) == _LENGTH.size else _LONGEST_HEADER
-            header = json.loads(file.read(length) if length < _LONGEST_HEADER else b"")
+            length = _LENGTH.unpack(start)[0] if len(start) == _LENGTH.size else _MAX_HEADER
+            header = json.loads(file.read(length) if length < _MAX_HEADER else b"")
             size = file.seek(0, 2)
         header.pop("__metadata__", None)
         tensors = {name: str(each["dtype"]) for name, each in header.items()}
@@ -84,8 +84,8 @@ def _tensors(path: Path) -> dict[str, str]:
         raise ModelError(f"{path} is not a safetensors file, or is cut off in its header: copy it again") from None
     if cut := [name for name, end in ends.items() if end > size]:
         first = min(cut, key=ends.__getitem__)
-        tensors_cut = f"{first} is the first of {len(cut)} tensors that are not whole"
-        promised = f"it has {size} bytes, and its header promises {max(ends.values())}"
+        tensors_cut = f"{first} is the first of {len(cut)} incomplete tensors"
+        promised = f"it has {size} bytes, and its header needs {max(ends.values())}"
         raise ModelError(f"{path} is cut off: {promised}; {tensors_cut}: copy the file again")
     return tensors
 
@@ -100,7 +100,7 @@ def _index(path: Path) -> dict[str, str]:
         raise ModelError(f"{path} is not an index of weights: {type(error).__name__}: {error}") from None
 
 
-# Model directories: required content, checked before anything starts.
+# Model directories: required files.
 
 
 def check_model_dir(directory: Path, key: str = "hf_checkpoint") -> None:
@@ -139,7 +139,7 @@ def read_model_config(directory: Path) -> dict[str, Json]:
 
 
 def read_positions(directory: Path) -> int | None:
-    """Longest text of the model in tokens, including the prompt; None if its config.json has no limit."""
+    """Context length of the model in tokens, including the prompt; None if its config.json has no limit."""
     config = read_model_config(directory)
     found = (config.get(key) for key in ("max_position_embeddings", "n_positions"))
     return next((each for each in found if isinstance(each, int)), None)

@@ -31,7 +31,7 @@ from slime_core.errors import ConfigError, did_you_mean
 from slime_core.roles import SELECTABLE, LossSpec, PluginSet
 from slime_core.sample import Json
 
-# Inert keys: reject a key that was set and has no effect, because the user expects one.
+# Inert keys: reject a key that was set and has no effect.
 
 _EVAL_KEYS = (
     *("eval_interval", "skip_eval_before_train", "n_samples_per_eval_prompt", "eval_input_key", "eval_label_key"),
@@ -48,7 +48,7 @@ _ENDING = ("cosine", "linear", "WSD")
 
 
 def check_template(key: str, template: str, known: Collection[str]) -> set[str]:
-    """The names in a path's braces. Raises ConfigError: a name is unknown, or the braces do not match."""
+    """Return the names in a path template's braces. Raises ConfigError: a name is unknown, or a brace is unmatched."""
     found = {name for name in known if f"{{{name}}}" in template}
     rest = template
     for name in found:
@@ -79,7 +79,7 @@ def refuse_inert(config: RunConfig) -> None:
 
 
 def _conditions(config: RunConfig, given: Set[str]) -> Iterator[tuple[str | Sequence[str], bool, str]]:
-    # Yields keys, whether they have an effect, and what would make them effective.
+    # Yields keys, whether they have an effect, and what to do if not.
     data, rollout, debug, reference = config.data, config.rollout, config.debug, config.reference
     partial, sync, style = rollout.partial_rollout, rollout.rollout_policy == "sync", config.optim.lr_decay_style
     filters, only = bool(config.roles["group_filter"].use), debug.debug_rollout_only
@@ -124,15 +124,15 @@ def _rollout_problems(config: RunConfig, given: Set[str]) -> Iterator[str]:
     if rollout.num_rollout is not None and rollout.num_epoch is not None:
         yield "num_rollout and num_epoch both say how long the run is: give one"
     if rollout.num_rollout is None and rollout.num_epoch is None:
-        yield "how long is the run? give num_rollout (rollouts) or num_epoch (passes over the prompts)"
+        yield "the run's length is missing: give num_rollout (rollouts) or num_epoch (passes over the prompts)"
     if stays and drawn <= batch:
         yield f"partial_rollout has no effect here: give an over_sampling_batch_size above rollout_batch_size = {batch}"
     if stays and drawn > in_time:
-        groups = f"with max_staleness = {most} at most {in_time} groups can be trained in time"
+        groups = f"with max_staleness = {most} at most {in_time} groups are fresh enough to train on"
         yield f"over_sampling_batch_size = {drawn} has no effect here: {groups}"
     if _streams(rollout) and interval - 1 > most:
         behind = f"{interval - 1} versions behind, and max_staleness = {most}: give at least that"
-        yield f"update_weights_interval = {interval} lets weights be {behind}"
+        yield f"update_weights_interval = {interval} lets weights fall {behind}"
     if optim.num_steps_per_rollout > batch:
         yield f"num_steps_per_rollout = {optim.num_steps_per_rollout} is more than rollout_batch_size = {batch} groups"
     if not (config.finetunes or config.roles["reward"].use or config.roles["group_reward"].use):
@@ -146,14 +146,14 @@ def _run_problems(config: RunConfig, given: Set[str]) -> Iterator[str]:
     sets, best, debug = config.evaluation.eval_prompt_data, config.run.save_best, config.debug
     loaded, template = debug.load_debug_rollout_data, config.run.save_hf
     if "hacking" in config.alarms.stop_on_alarms and not sets:
-        yield "stop_on_alarms has hacking, which evaluations show: give eval_prompt_data, or leave it out"
+        yield "stop_on_alarms lists hacking, which needs evaluations: give eval_prompt_data, or leave it out"
     if best is not None and best not in sets and not config.finetunes and not debug.debug_rollout_only:
         there = f"eval_prompt_data has: {', '.join(sets) or 'none'}"
         yield f"save_best = {best!r} names no evaluation set.{did_you_mean(best, sets)} {there}"
     if debug.debug_train_only and loaded is None:
-        yield f"debug_train_only trains on kept samples: give {_LOADED}, the run folder that has them"
+        yield f"debug_train_only trains on samples of another run: give its folder, {_LOADED}"
     if debug.debug_rollout_only and loaded is not None:
-        yield f"debug_rollout_only starts no trainer, {_LOADED} only a trainer: give one of them"
+        yield f"debug_rollout_only starts no trainer, and {_LOADED} starts no engine: give one of them"
     if loaded is not None and loaded.resolve() == config.run.save.resolve():
         yield f"{_LOADED} = {loaded} is the run's own folder: give another save"
     if template is not None and not config.run.checkpoint_hf:
@@ -173,7 +173,7 @@ def _optimizer_problems(config: RunConfig, given: Set[str]) -> Iterator[str]:
     if {"lr_warmup_fraction", "lr_warmup_iters"} <= given:
         yield "lr_warmup_fraction and lr_warmup_iters both say how long the warm-up is: give one"
     if optim.lr_decay_style == "WSD" and optim.lr_wsd_decay_iters is None:
-        yield 'lr_decay_style = "WSD" stays at lr until its decay: give lr_wsd_decay_iters, the steps of that'
+        yield 'lr_decay_style = "WSD" stays at lr until the final decay: give lr_wsd_decay_iters, its number of steps'
     if optim.constant_loss_length is not None and optim.calculate_per_token_loss:
         yield "calculate_per_token_loss and constant_loss_length both say what divides the loss: give one"
 
@@ -187,7 +187,7 @@ def _companion_problems(config: RunConfig, given: Set[str]) -> Iterator[str]:
     if reference.kl_coef and reference.kl_loss_coef:
         yield "kl_coef and kl_loss_coef both keep the policy near the reference, in rewards and in the loss: give one"
     if distillation.opd_teacher_load and distillation.opd_teacher_model:
-        yield "opd_teacher_load and opd_teacher_model both name a teacher, held by the trainer and served: give one"
+        yield "opd_teacher_load and opd_teacher_model both name a teacher: give one"
     only, length = config.critic.num_critic_only_steps, config.rollout.num_rollout
     if length is not None and only >= length:
         yield f"num_critic_only_steps = {only} leaves none of num_rollout = {length} rollouts to train the policy in"
@@ -198,7 +198,7 @@ def _old_actor_problems(config: RunConfig, given: Set[str]) -> Iterator[str]:
     if not config.optim.keep_old_actor:
         return
     if not config.roles["correction"].use:
-        reason = "without a correction, ratios are against the sampler's log-probs"
+        reason = "without a correction, ratios use the engine's log-probs"
         yield f'keep_old_actor has no effect here: {reason}; leave it out, or write [correction] use = "tis"'
     if _streams(rollout):
         yield (
@@ -211,7 +211,7 @@ def _old_actor_problems(config: RunConfig, given: Set[str]) -> Iterator[str]:
 
 
 def unused_in_finetuning(given: Collection[str]) -> Iterator[str]:
-    """One sentence for each of these keys that concerns generation, which finetuning does not do."""
+    """Yield one sentence for each given key that concerns generation, which finetuning does not do."""
     used = {"rollout_batch_size", "num_rollout", "num_epoch", "eval_interval", "skip_eval_before_train"}
     used |= {"eval_prompt_data", "eval_input_key", "eval_label_key", "rollout_max_context_len"}
     keys = {*RolloutArgs.model_fields, *EvalArgs.model_fields, *AlarmArgs.model_fields} - used
@@ -226,9 +226,9 @@ def unused_in_finetuning(given: Collection[str]) -> Iterator[str]:
 def parse_config(
     values: Mapping[str, Json], catalog: Catalog | None = None, over: Mapping[str, Json] | None = None
 ) -> RunConfig:
-    """Check a run's keys, of the run file and of the flags (`over`), and sort them into families.
+    """Check the keys of a run file and of flags (`over`, which win), and sort them into families.
 
-    Without a catalog, the plugins of `[plugins]` are loaded.
+    Without a catalog, discover the plugins that `[plugins]` selects.
 
     Raises:
         ConfigError: unknown, missing, mistyped, out-of-range or inert keys; one message lists all.
@@ -247,7 +247,7 @@ def parse_config(
     families: dict[str, Any] = {}
     for name, family in FAMILIES.items():
         given = {key: form.values[key] for key in family.model_fields if key in form.values}
-        try:  # a family at its defaults, which are valid, is made without the time that pydantic takes for its schema
+        try:  # defaults are valid; skipping validation saves the time to build pydantic's schema
             families[name] = family.model_validate(given) if given or family is RunArgs else family.model_construct()
         except ValidationError as error:
             problems += explain(error, family)

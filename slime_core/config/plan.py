@@ -46,7 +46,7 @@ class Plan:
     roles: ChosenRoles
     """The choices of each role. The transport is the negotiated one if the run file chooses none."""
     unused: tuple[str, ...]
-    """Sections of the run file that nothing selected."""
+    """Sections of the run file whose choice is not used."""
     want: frozenset[Extra] = frozenset()
     """Extras that training wants from the engine."""
     served: ServedPlan = field(default_factory=dict)
@@ -57,7 +57,7 @@ class Plan:
         return read_model_config(self.config.run.hf_checkpoint)
 
     def choose(self, role: type[SpecT], name: str) -> ResolvedChoice[SpecT]:
-        """The choice that an evaluation set or a data row names, with its section's settings and weight 1."""
+        """The choice that an evaluation set or a data row names, with the settings of its section."""
         return choice(role, name, 1.0, self.config.roles[role.role], self.catalog)
 
 
@@ -81,7 +81,7 @@ def worker_groups(plan: Plan) -> list[WorkerGroupSpec]:
 
 
 def group_uses(plan: Plan) -> list[WorkerGroupSpec]:
-    """Each group separately, in starting order."""
+    """Each worker group separately, in the order in which they start."""
     return [use for _, use in _uses(plan)]
 
 
@@ -115,7 +115,7 @@ class _Locked(BaseModel):
 
     dist: str = ""
     version: str = ""
-    code: str = ""  # a digest of the files, because an editable plugin keeps its version when it changes
+    code: str = ""  # digest of the files: an edited plugin may keep its version
     choices: list[str] = []
 
     def named(self, plugin: str) -> str:
@@ -179,7 +179,7 @@ def _change(plugin: str, before: _Locked, now: _Locked) -> str:
     if used and before.version != now.version:
         return f"{before.named(plugin)} is {now.version} now{before.version_advice()}"
     if now.choices and before.code and before.code != now.code:
-        return f"{before.named(plugin)} has other code now, under the same version"
+        return f"{before.named(plugin)} has changed code under the same version"
     return f"{plugin} brought {', '.join(gone)}, which comes from another plugin now" if gone else ""
 
 
@@ -247,11 +247,11 @@ def _is_separate(place: Path, there: Path, key: str) -> bool:
     return key == "save" and place.relative_to(there).parts[0] not in RUN_PARTS
 
 
-# Media in prompts must be used, or are rejected.
+# Media in prompts: rejected if the generator would drop them.
 
 
 def check_media(plan: Plan) -> None:
-    """Raise ConfigError if a generator would drop media that `multimodal_keys` reads, also of an evaluation set."""
+    """Raise ConfigError if a generator would drop media of `multimodal_keys`, in training or evaluation."""
     config, generator = plan.config, plan.roles.one(GeneratorSpec)
     trainer = plan.roles.one(TrainerSpec)
     whole = [*config.data.multimodal_keys]

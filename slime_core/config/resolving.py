@@ -35,10 +35,10 @@ from slime_core.roles import (
 )
 from slime_core.sample import Json
 
-# From a configuration to a `Plan`: every name is looked up, every setting read, and the choices are seen to fit.
+# From a configuration to a `Plan`: look up every name, read every setting, and check that the choices fit.
 
-MOST_SAMPLES = 10_000_000
-"""Samples of one rollout."""
+MAX_SAMPLES = 10_000_000
+"""Limit of samples in one rollout."""
 
 
 def resolve(config: RunConfig, catalog: Catalog) -> Plan:
@@ -73,7 +73,7 @@ def resolve(config: RunConfig, catalog: Catalog) -> Plan:
 
 
 def resolve_choices(config: RunConfig, catalog: Catalog) -> tuple[ChosenRoles, tuple[str, ...]]:
-    """The choices of each role, which fit each other, and the sections that nothing chose; no file is looked at."""
+    """Return the checked choices of each role, and the names of unused sections. Opens no file."""
     problems: list[str] = []
     chosen: dict[str, tuple[ResolvedChoice, ...]] = {}
     unused: list[str] = []
@@ -88,7 +88,7 @@ def resolve_choices(config: RunConfig, catalog: Catalog) -> tuple[ChosenRoles, t
         offered = {name for each in catalog.choices(role).values() for name in (each.spec.name, each.qualified)}
         for name in [name for name in table.sections if name not in table.use]:
             unused.append(f"{role}.{name}")
-            # A section of a plugin that is not installed is left alone; a near match is reported as a typo.
+            # A section of a plugin that is not installed is allowed; a near match is reported as a typo.
             if name not in offered and (hint := did_you_mean(name, offered)):
                 problems.append(f"[{role}.{name}]: nothing chooses {name!r}, and no plugin offers it.{hint}")
     problems += [
@@ -99,7 +99,7 @@ def resolve_choices(config: RunConfig, catalog: Catalog) -> tuple[ChosenRoles, t
     if problems:
         raise ConfigError("\n".join(problems))
     roles = ChosenRoles(chosen)
-    # The transport of the run file, if it will do, or what trainer and engine agree on.
+    # The run file's transport if trainer and engine support it, otherwise their first common one.
     trainer, engine, required = roles.one(TrainerSpec).spec, roles.one(EngineSpec).spec, roles.maybe(TransportSpec)
     name = name_transport(trainer, engine, catalog, required, config.cluster.actor_num_nodes or 1)
     agreed = required or choice(TransportSpec, name, 1.0, config.roles["transport"], catalog)
@@ -124,9 +124,9 @@ def _check_parts(config: RunConfig) -> None:
 def _check_sizes(config: RunConfig) -> None:
     rollout, model, each = config.rollout, config.run.hf_checkpoint, config.rollout.n_samples_per_prompt
     for key in ("rollout_batch_size", "over_sampling_batch_size"):
-        if (groups := getattr(rollout, key) or 0) * each > MOST_SAMPLES:
+        if (groups := getattr(rollout, key) or 0) * each > MAX_SAMPLES:
             given = f"{key} = {groups} with n_samples_per_prompt = {each} is {groups * each:,} samples at a time"
-            raise ConfigError(f"{given}; at most {MOST_SAMPLES:,} are allowed")
+            raise ConfigError(f"{given}; at most {MAX_SAMPLES:,} are allowed")
     positions, room = read_positions(model), rollout.rollout_max_context_len
     if config.finetunes or (positions is None and room is None):
         return
@@ -146,35 +146,35 @@ def _check_sizes(config: RunConfig) -> None:
             raise ConfigError(f"{key} = {budget}: {whose}, prompt included; give {key} below {room}")
 
 
-# What other packages ask about run files: read one, write one, and whether its keys would be accepted.
+# For other packages: checks of a run file's keys and of single settings.
 
 
 class Installed:
     """Checks of run files against the installed plugins."""
 
     def __init__(self) -> None:
-        """Load the installed plugins. Raises PluginError: one that is asked for cannot be loaded."""
+        """Load the installed plugins. Raises PluginError: a required plugin cannot be loaded."""
         self._catalog = Catalog.discover()
 
     def check(self, values: Mapping[str, Json]) -> None:
-        """See that keys are known, typed, in range and not inert, and that the choices fit each other.
+        """Check that keys are known, typed, in range and not inert, and that the choices fit each other.
 
         Raises:
-            SlimeError: as `slime plan` would say it, before it looks at the model and the prompts.
+            SlimeError: the error of `slime plan`, except those about the model and the prompts.
         """
         config = parse_config(values, None if "plugins" in values else self._catalog)
         catalog = self._catalog if config.plugins == PluginSet() else Catalog.discover(config.plugins)
         resolve_choices(config, catalog)
 
     def refusal(self, role: str, name: str, setting: str, value: Json) -> str:
-        """Why a choice has no such setting, in its own words; empty where it has one.
+        """Return the error for an unknown or invalid setting, or "".
 
         Args:
             role: the role of the choice.
             name: its name.
-            setting: the choice's setting, or one that it passes on to the installed software, with or without
-                the prefix of its flags.
-            value: what it would be set to.
+            setting: the choice's setting, or one that it passes on to installed software, with or without the prefix of
+                its flags.
+            value: the setting's value.
         """
         try:
             spec = self._catalog.find(role, name).spec

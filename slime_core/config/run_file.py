@@ -26,7 +26,7 @@ KEYS: Final = ("require", "without", "modules", "only")
 
 
 def parse_plugins(table: Json) -> PluginSet:
-    """The table as plain data; what its names mean is found when plugins are loaded.
+    """Parse the table. Names are checked later, when plugins load.
 
     Raises:
         ConfigError: not a table, an unknown key, or a value that is not a list of names.
@@ -44,7 +44,7 @@ def parse_plugins(table: Json) -> PluginSet:
 
 
 def plugins_table(plugins: PluginSet) -> dict[str, Json]:
-    """The table that says the same; empty keys are left out."""
+    """Return the table that `parse_plugins` reads back; empty keys are left out."""
     lists = {key: getattr(plugins, key) for key in KEYS}
     lists = {key: names for key, names in lists.items() if names or (key == "only" and names is not None)}
     return {key: list(dict.fromkeys(names)) for key, names in lists.items()}
@@ -66,10 +66,10 @@ def add_plugins(
     return {**values, TABLE: plugins_table(changed)}
 
 
-# What any value of a run may be, before a type looks at it.
+# Limits on any value of a run, checked before its type.
 
 MAX_DEPTH = 32
-"""Tables and lists in each other."""
+"""Limit of nested tables and lists."""
 _SHOWN = 80
 
 
@@ -112,7 +112,7 @@ def _refuse(value: object, where: str, path: str, depth: int) -> None:
 
 
 def short_repr(value: object) -> str:
-    """A value for a message, cut to the length that a line can bear."""
+    """A value's repr for a message, shortened to fit one line."""
     text = repr(value)
     return text if len(text) <= 2 * _SHOWN else f"{text[:_SHOWN]} [...] {text[-_SHOWN:]}"
 
@@ -120,9 +120,9 @@ def short_repr(value: object) -> str:
 # Run files: TOML in and out, and the command line's overrides on top.
 
 MAX_BYTES = 256 * 1024
-"""Of a run file."""
+"""Limit of a run file's size."""
 MAX_DOTS = 1000
-"""Between two commas or equals signs of a line. The time of tomllib grows with the square of a dotted key's parts."""
+"""Limit of dots between two commas or equals signs of a line. tomllib takes quadratic time in a dotted key's parts."""
 
 
 def read_run_file(path: Path) -> dict[str, Json]:
@@ -152,7 +152,7 @@ def read_run_file(path: Path) -> dict[str, Json]:
 def _read_bytes(path: Path) -> bytes:
     try:
         with path.open("rb") as file:
-            content = file.read(MAX_BYTES + 1)  # a device or a pipe has no size to look at
+            content = file.read(MAX_BYTES + 1)  # a device or a pipe reports no size
     except FileNotFoundError:
         there = ", ".join(sorted(each.name for each in path.parent.glob("*.toml")))
         hint = f" {path.parent} has {there}." if there else ""
@@ -163,7 +163,7 @@ def _read_bytes(path: Path) -> bytes:
         raise ConfigError(f"{path}: a run file is TOML, named *.toml: write `key: value` as key = value")
     if len(content) > MAX_BYTES:
         raise ConfigError(
-            f"{path} has over {MAX_BYTES // 1024} KiB, which no run file has; files of prompts belong in prompt_data"
+            f"{path} has over {MAX_BYTES // 1024} KiB, the limit of a run file; files of prompts belong in prompt_data"
         )
     return content
 
@@ -213,12 +213,12 @@ def _is_section(path: tuple[str, ...], key: str) -> bool:
 
 
 def toml_key(key: str) -> str:
-    """A key as TOML spells it: quoted where it must be."""
+    """A key in TOML syntax, quoted if necessary."""
     return key if key.replace("_", "").replace("-", "").isalnum() and key.isascii() else _string(key)
 
 
 def _string(text: str) -> str:
-    # JSON's strings are TOML's, but for one character that TOML wants escaped.
+    # JSON strings are valid TOML, except one character that TOML requires escaped.
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 

@@ -22,7 +22,7 @@ from slime_core.roles import SPECS, Choice, Settings, Spec
 from slime_core.sample import Json
 from slime_core.secrets import REDACTOR
 
-# RoleTable: what a run file's table of a role says, `[reward] use = {math = 0.8}` and settings in `[reward.math]`.
+# RoleTable: a role's table in a run file, `[reward] use = {math = 0.8}` and settings in `[reward.math]`.
 
 DEFAULT_USE: dict[str, dict[str, float]] = {
     "data_source": {"prompts": 1.0},
@@ -44,7 +44,7 @@ DEFAULT_USE: dict[str, dict[str, float]] = {
     "launcher": {"local": 1.0},
     "tracker": {},
 }
-"""What a role uses when the run file does not say."""
+"""Default choices by role, for roles without `use` in the run file."""
 
 
 WEIGHTED = frozenset({"reward", "group_reward"})
@@ -52,12 +52,12 @@ WEIGHTED = frozenset({"reward", "group_reward"})
 
 
 OPTIONAL = frozenset(role for role, use in DEFAULT_USE.items() if not use)
-"""Roles that a run can do without; of rewards, one of either kind is needed."""
+"""Roles that may have no choice. A run still needs a reward or a group reward."""
 
 
 @dataclass(frozen=True, slots=True)
 class RoleTable:
-    """What a run file says about one role."""
+    """One role's table in a run file."""
 
     use: Mapping[str, float]
     """Selected names and their weights."""
@@ -66,7 +66,7 @@ class RoleTable:
 
 
 def parse_role_table(role: str, table: Json) -> RoleTable:
-    """What a role's table says. Raises ConfigError: it is not a table, or holds what is neither `use` nor a section."""
+    """Parse a role's table. Raises ConfigError: it is not a table, or has a key other than `use` and sections."""
     if not isinstance(table, dict):
         raise ConfigError(f'{role} = {table!r}: write a table instead, [{role}] use = "{table}"')
     sections: dict[str, Mapping[str, Json]] = {}
@@ -82,11 +82,11 @@ def parse_role_table(role: str, table: Json) -> RoleTable:
 
 
 def parse_use(role: str, value: Json) -> dict[str, float]:
-    """Names and weights of a `use`: "math", ["math", "format"] or {math = 0.8, format = 0.2}.
+    """Parse the names and weights of a `use`: "math", ["math", "format"] or {math = 0.8, format = 0.2}.
 
     Raises:
-        ConfigError: another shape, a weight that is not a finite number or of what is not weighted, a name twice, or
-            several names where one is wanted.
+        ConfigError: another shape, a weight that is not finite, a weight in a role without weights, a repeated name,
+            or several names in a role that takes one.
     """
     match value:
         case str():
@@ -94,15 +94,15 @@ def parse_use(role: str, value: Json) -> dict[str, float]:
         case list() if all(isinstance(name, str) for name in value):
             use = {str(name): 1.0 for name in value}
             if len(use) < len(value):
-                raise ConfigError(f"{role}.use = {value!r} names one twice")
+                raise ConfigError(f"{role}.use = {value!r} repeats a name")
         case dict() if all(map(_is_weight, value.values())):
-            use = {name: float(each) for name, each in value.items()}  # type: ignore[arg-type]  # `_is_weight` has seen that it is a number
+            use = {name: float(each) for name, each in value.items()}  # type: ignore[arg-type]  # `_is_weight` checked the type
         case _:
             raise ConfigError(f'{role}.use = {value!r}: write "NAME", or a table of finite weights {{NAME = 1.0}}')
     if len(use) > 1 and not SPECS[role].many:
-        raise ConfigError(f"{role}.use names {', '.join(use)}: this role takes one")
+        raise ConfigError(f"{role}.use names {', '.join(use)}: this role takes only one")
     if role not in WEIGHTED and any(weight != 1.0 for weight in use.values()):
-        raise ConfigError(f"{role}.use = {value!r}: a weight has no effect here, only a reward's has")
+        raise ConfigError(f"{role}.use = {value!r}: only rewards and group rewards have weights")
     return use
 
 
@@ -110,7 +110,7 @@ def _is_weight(value: Json) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
 
 
-# ResolvedChoice: one choice of one role, ready to be built; and all that a run chose, by role.
+# ResolvedChoice: one choice of one role, ready to build; and ChosenRoles, all choices of a run.
 
 SpecT = TypeVar("SpecT", bound=Spec[object], covariant=True, default=Spec[object])
 OneT = TypeVar("OneT", bound=Spec[object])
@@ -127,20 +127,20 @@ class ResolvedChoice(Generic[SpecT]):
     settings: Settings
     """Its validated settings."""
     weight: float
-    """Its weight among several."""
+    """Its weight in the sum of rewards; 1 in other roles."""
 
     @property
     def spec(self) -> SpecT:
-        """What its plugin offered."""
+        """The spec that its plugin registered."""
         return self.registered.spec
 
     @property
     def plugin(self) -> str:
-        """Who offered it."""
+        """The plugin that registered it."""
         return self.registered.plugin
 
-    def choice(self) -> Choice:
-        """The same for another process."""
+    def to_choice(self) -> Choice:
+        """Return what another process needs to build this choice."""
         return Choice(self.spec.role, self.registered.qualified, self.plugin, self.settings)
 
 
@@ -148,7 +148,7 @@ class ChosenRoles(dict[str, tuple[ResolvedChoice, ...]]):
     """The choices of each role by the role's name, in order."""
 
     def all(self, spec: type[OneT]) -> tuple[ResolvedChoice[OneT], ...]:
-        """The choices of the role that a spec is of."""
+        """The choices of the role of this spec class."""
         # The catalog accepts only specs of the class in `roles.SPECS` for a role.
         return cast(tuple[ResolvedChoice[OneT], ...], self[spec.role])
 
@@ -161,11 +161,11 @@ class ChosenRoles(dict[str, tuple[ResolvedChoice, ...]]):
         return next(iter(self.all(spec)), None)
 
 
-# Settings of choices: a section of the run file against the choice's model.
+# Settings of choices: validates a section of the run file by the choice's settings model.
 
 
 def read_settings(role: str, name: str, spec: Spec[object], section: Mapping[str, Json]) -> Settings:
-    """The typed settings of a choice.
+    """Validate a section and return the choice's typed settings.
 
     Raises:
         ConfigError: a key is unknown, missing, mistyped or out of range, or a variable is not set; all in one message.
@@ -195,7 +195,7 @@ def _read(
 
 
 def show_settings(settings: Settings) -> dict[str, Json]:
-    """Settings as plain data, with `$env:NAME` in place of what was read from the environment."""
+    """Settings as plain data, with `$env:NAME` in place of values read from the environment."""
     return cast(dict[str, Json], to_jsonable_python(REDACTOR.redact_data(settings.model_dump())))
 
 
@@ -206,10 +206,14 @@ def explain(
     parent_keys: Iterable[str] = (),
     lists: str = "",
 ) -> list[str]:
-    """One sentence for each error of a model whose keys are below `prefix`, "engine.local"; no secret in any.
+    """Return one sentence for each validation error, with secrets redacted.
 
-    `parent_keys` are names in the parent table, which an unknown key may mean. `lists` says what lists all keys, where
-    they are too many to be named.
+    Args:
+        error: pydantic's error.
+        model: the settings model.
+        prefix: path of the model's table, such as "engine.local".
+        parent_keys: keys of the parent table, suggested for a misplaced key.
+        lists: the command that lists all keys, if too many to name.
     """
     return [
         REDACTOR.redact(_sentence(item, model, prefix, tuple(parent_keys), lists))
@@ -235,7 +239,7 @@ def _sentence(item: ErrorDetails, model: type[BaseModel], prefix: str, parent_ke
             return f"unknown setting {where}.{near} [{section}] has{has}."
         case "literal_secret":
             return f"{where}: {item['msg']}"
-    reason = item["msg"].removeprefix("Value error, ")  # pydantic's name for what a check of our own says
+    reason = item["msg"].removeprefix("Value error, ")  # pydantic's prefix for errors of our own validators
     return f"{where} = {short_repr(REDACTOR.redact_data(item['input']))}: {reason[0].lower()}{reason[1:]}"
 
 

@@ -1,7 +1,7 @@
 """Writes the keys of each source (run file, flags) in one canonical form, then merges the sources.
 
-In that form a name of another framework is ours, `loss_type` is `[loss] use`, and a flat key of a plugin is in the
-section of the choice that the run uses. So a flag wins over every spelling of its key in the file by a plain merge.
+Other frameworks' names become ours, and flat plugin keys move into their choice's section. `loss_type` becomes
+`[loss] use`. A plain merge then lets a flag override every spelling of its key in the run file.
 
 Example:
 
@@ -34,11 +34,11 @@ from slime_core.roles import SELECTABLE, SPECS, EngineSpec, ForeignName, LossSpe
 from slime_core.sample import Json
 
 ROLE_OF_ALIAS: dict[str, str] = {spec.also_chosen_by: role for role, spec in SPECS.items() if spec.also_chosen_by}
-"""slime's name for what a role uses -> the role."""
+"""slime's key for the choice of a role, such as `loss_type` -> the role."""
 _OWN = {*FAMILY_OF_KEY, *SELECTABLE, *ROLE_OF_ALIAS, TABLE}
-"""Keys of every run, which no choice can have for a flat key."""
-Path = tuple[str, ...]
-"""A place in nested tables."""
+"""Keys of every run. No choice may declare one of them as a flat key."""
+KeyPath = tuple[str, ...]
+"""Keys from the outermost table to a value."""
 
 
 # Flat keys of choices: by their names, or by a prefix.
@@ -49,8 +49,8 @@ class Owner(NamedTuple):
 
     registered: RegisteredChoice
     """The choice."""
-    place: Path
-    """The setting; or a table of installed settings and the setting in it."""
+    place: KeyPath
+    """The setting, or the key of a nested table and the setting in it."""
 
     @property
     def role(self) -> str:
@@ -64,7 +64,7 @@ class Owner(NamedTuple):
 
 
 class FlatKeys:
-    """The flat keys of what a catalog offers."""
+    """The flat keys of a catalog's choices."""
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
@@ -72,7 +72,7 @@ class FlatKeys:
 
     @functools.cached_property
     def owners(self) -> Mapping[str, tuple[Owner, ...]]:
-        """Who has each key that is declared by its name, in the order of roles and plugins."""
+        """The choices that declare each key by its full name, in the order of roles and plugins."""
         found: dict[str, tuple[Owner, ...]] = {}
         for registered in self._offered:
             try:
@@ -86,22 +86,22 @@ class FlatKeys:
         return found
 
     def owners_of(self, key: str) -> tuple[Owner, ...]:
-        """Every choice that has a key: by its name, or else by a prefix, unless another framework has the name."""
+        """Choices declaring the key; if none, and no framework uses it, those with its prefix."""
         if key in _OWN or key in self.owners or any(each.name == key for each in self._catalog.foreign_names):
             return self.owners.get(key, ())
         return tuple(owner for each in self._offered if (owner := _behind_prefix(each, key)))
 
     def foreign(self, key: str) -> ForeignName | None:
-        """The name of another framework that means exactly the same as keys here; the first plugin's."""
+        """The foreign name that translates exactly to keys here, or None. The first plugin's wins."""
         if key in _OWN or key in self.owners:
             return None
         return next((each for each in self._catalog.foreign_names if each.name == key and each.means), None)
 
 
-def prefixes(registered: RegisteredChoice) -> dict[str, Path]:
-    """By prefix of a choice's keys, the table that they lie in; () where they are settings of the choice itself."""
+def prefixes(registered: RegisteredChoice) -> dict[str, KeyPath]:
+    """Map each key prefix of a choice to the table of its keys; () means the choice's own section."""
     spec = registered.spec
-    own: dict[str, Path] = {spec.flat_prefix: ()} if spec.flat_prefix else {}
+    own: dict[str, KeyPath] = {spec.flat_prefix: ()} if spec.flat_prefix else {}
     return {prefix: (key,) for prefix, key in spec.prefixed.items()} | own
 
 
@@ -117,7 +117,7 @@ def _behind_prefix(registered: RegisteredChoice, key: str) -> Owner | None:
 
 
 def key_faults(registered: RegisteredChoice) -> Iterator[str]:
-    """A sentence for each flat key of a choice that is a key of the core already."""
+    """Yield a sentence for each flat key of a choice that the core already uses."""
     for key in registered.spec.flat_names:
         if key in _OWN:
             choice = f"plugin {registered.plugin}: {registered.spec.role} {registered.spec.name!r}"
@@ -128,12 +128,12 @@ def key_faults(registered: RegisteredChoice) -> Iterator[str]:
 
 
 class Canonical(NamedTuple):
-    """Sources in one form, merged."""
+    """The merged sources, in canonical form."""
 
     values: dict[str, Json]
     """Keys of the core, tables of roles, and `[plugins]`."""
     problems: list[str]
-    """A sentence for each key that no choice, or more than one choice, of this run has."""
+    """A sentence for each key that none of the run's choices has, or more than one."""
     notes: list[str]
     """A sentence for each name of another framework that was replaced by ours."""
 
@@ -145,10 +145,10 @@ class Canonical(NamedTuple):
 
 
 def canonical(sources: Sequence[Mapping[str, Json]], catalog: Catalog) -> Canonical:
-    """Write each source (the run file, then the flags) in one form, and merge them; a later source wins.
+    """Convert each source (the run file, then the flags) to canonical form and merge them; a later source wins.
 
     Raises:
-        ConfigError: two keys of one source contradict each other, or a table is none.
+        ConfigError: two keys of one source contradict each other, or a value is not a table where one is needed.
         PluginError: a choice declares a key of the core.
     """
     canonicalizer = _Canonicalizer(catalog)
@@ -169,17 +169,17 @@ def canonical(sources: Sequence[Mapping[str, Json]], catalog: Catalog) -> Canoni
 
 
 class _Canonicalizer:
-    """Writes one source after the other, and collects what cannot be written."""
+    """Converts sources one by one and collects the problems."""
 
     def __init__(self, catalog: Catalog) -> None:
         self.catalog, self.flat_keys = catalog, FlatKeys(catalog)
         self.merged: Mapping[str, Json] = {}
-        self.chosen: dict[Path, RegisteredChoice] = {}
+        self.chosen: dict[KeyPath, RegisteredChoice] = {}
         self.problems: list[str] = []
         self.notes: list[str] = []
 
     def with_own_keys(self, source: Mapping[str, Json], later: Sequence[Mapping[str, Json]]) -> dict[str, Json]:
-        # `advantage_estimator = "gspo"` chooses a loss, too, which goes where a flag gives another estimator.
+        # Drop aliases that a later source sets; otherwise `gspo` leaves its loss behind.
         overridden = {key for each in later for key in each if key in ROLE_OF_ALIAS or self.flat_keys.foreign(key)}
         values = {key: value for key, value in source.items() if key not in overridden}
         for key in [*values]:
@@ -223,9 +223,9 @@ class _Canonicalizer:
                 self.problems.append(f"unknown key {key!r}.{hint}")
         return values
 
-    def _paths(self, key: str) -> dict[Path, RegisteredChoice]:
+    def _paths(self, key: str) -> dict[KeyPath, RegisteredChoice]:
         offered = {(each.role, each.registered.qualified): each for each in self.flat_keys.owners_of(key)}
-        paths: dict[Path, RegisteredChoice] = {}
+        paths: dict[KeyPath, RegisteredChoice] = {}
         for (role, name), registered in self.chosen.items():
             owner = offered.get((role, registered.qualified))
             if owner is None and is_project_code(registered.qualified):
@@ -241,7 +241,7 @@ class _Canonicalizer:
             names.setdefault(owner.role, []).append(repr(owner.name))
         used = {role: list(_used(self.merged, role)) for role in names}
         if any((role, name) not in self.chosen for role in names for name in used[role]):
-            return  # what is chosen is unknown, which is reported
+            return  # the choice itself is unknown, which is reported
         has = " or of ".join(f"{role.replace('_', ' ')} {' or '.join(several)}" for role, several in names.items())
         uses = ", ".join(f"{role}.use is {', '.join(map(repr, each)) or 'empty'}" for role, each in used.items())
         first = owners[0]
@@ -249,8 +249,8 @@ class _Canonicalizer:
         yield f"{key} has no effect here: it is a setting of {has}, and {uses}; leave it out, or choose {choice}"
 
 
-def put(values: dict[str, Json], assignment: str, path: Path, value: Json) -> None:
-    """Put a value at a path of nested tables. Raises ConfigError: another value is there, or no table."""
+def put(values: dict[str, Json], assignment: str, path: KeyPath, value: Json) -> None:
+    """Put a value at a path of nested tables. Raises ConfigError: it has another value, or its parent is no table."""
     table = values
     for part in path[:-1]:
         inner = table.get(part, {})
@@ -263,13 +263,13 @@ def put(values: dict[str, Json], assignment: str, path: Path, value: Json) -> No
     table[path[-1]] = value
 
 
-def _comparable(path: Path, value: Json) -> Json:
+def _comparable(path: KeyPath, value: Json) -> Json:
     if path[-1] == "use":
         return dict(parse_use(path[0], value))
     return int(value) if isinstance(value, str) and value.isdecimal() else value
 
 
-def _leaves(table: Mapping[str, Json], path: Path = ()) -> Iterator[tuple[Path, Json]]:
+def _leaves(table: Mapping[str, Json], path: KeyPath = ()) -> Iterator[tuple[KeyPath, Json]]:
     for key, value in table.items():
         if isinstance(value, dict) and value:
             yield from _leaves(value, (*path, key))
@@ -287,10 +287,10 @@ def _used(values: Mapping[str, Json], role: str) -> Mapping[str, float]:
         return {}
 
 
-def _ambiguous_key(key: str, paths: Mapping[Path, RegisteredChoice]) -> str:
+def _ambiguous_key(key: str, paths: Mapping[KeyPath, RegisteredChoice]) -> str:
     has = " and of ".join(f"{role.replace('_', ' ')} {each.spec.name!r}" for (role, *_), each in paths.items())
     tables = " and ".join(f"[{'.'.join(path[:-1])}] {path[-1]} = …" for path in paths)
-    return f"{key} is a setting of {has}, which are chosen both: write it in the table of the one meant, {tables}"
+    return f"{key} is a setting of {has}, and this run uses both: write it in the table of one of them, {tables}"
 
 
 # Worker counts: `actor_num_gpus_per_node` and similar keys set the workers of the chosen trainer and engine.
@@ -300,8 +300,8 @@ def _merged(sources: Iterable[Mapping[str, Json]]) -> dict[str, Json]:
     return functools.reduce(merge, sources, {})
 
 
-def _place_counts(sources: Sequence[dict[str, Json]], chosen: Mapping[Path, RegisteredChoice]) -> None:
-    # Writes each count of `ClusterArgs` into the source that it is from, as a setting of trainer or engine.
+def _place_counts(sources: Sequence[dict[str, Json]], chosen: Mapping[KeyPath, RegisteredChoice]) -> None:
+    # Writes each worker count into the source that sets it, as a setting of the trainer or the engine.
     values = _merged(sources)
     try:
         counts = ClusterArgs.model_validate({key: values[key] for key in ClusterArgs.model_fields if key in values})
@@ -314,23 +314,25 @@ def _place_counts(sources: Sequence[dict[str, Json]], chosen: Mapping[Path, Regi
             place(sources, counts, name, (role, name, key) if key else ())
 
 
-def _place(sources: Sequence[dict[str, Json]], keys: Sequence[str], assignment: str, path: Path, number: int) -> None:
+def _place(
+    sources: Sequence[dict[str, Json]], keys: Sequence[str], assignment: str, path: KeyPath, number: int
+) -> None:
     last = [source for source in sources if any(key in source for key in keys)][-1]
     put(last, f"{assignment} = {number}", path, number)
-    if _value_at(sources, path) != number:  # a later source sets it otherwise
+    if _value_at(sources, path) != number:  # a later source overrides it
         for source in sources:
             for key in keys:
                 source.pop(key, None)
 
 
-def _value_at(sources: Sequence[Mapping[str, Json]], path: Path) -> Json:
+def _value_at(sources: Sequence[Mapping[str, Json]], path: KeyPath) -> Json:
     value: Json = _merged(sources)
     for part in path:
         value = value.get(part) if isinstance(value, dict) else None
     return _comparable(path, value)
 
 
-def _place_ranks(sources: Sequence[dict[str, Json]], counts: ClusterArgs, trainer: str, path: Path) -> None:
+def _place_ranks(sources: Sequence[dict[str, Json]], counts: ClusterArgs, trainer: str, path: KeyPath) -> None:
     nodes, each = counts.actor_num_nodes, counts.actor_num_gpus_per_node
     if each is None and nodes is not None:
         raise ConfigError("actor_num_nodes has no effect here: give actor_num_gpus_per_node, the ranks on each node")
@@ -344,7 +346,7 @@ def _place_ranks(sources: Sequence[dict[str, Json]], counts: ClusterArgs, traine
     _place(sources, keys, " * ".join(keys), path, (nodes or 1) * each)
 
 
-def _place_engines(sources: Sequence[dict[str, Json]], counts: ClusterArgs, engine: str, path: Path) -> None:
+def _place_engines(sources: Sequence[dict[str, Json]], counts: ClusterArgs, engine: str, path: KeyPath) -> None:
     total, each = counts.rollout_num_gpus, counts.rollout_num_gpus_per_engine
     keys = ("rollout_num_gpus", "rollout_num_gpus_per_engine")
     if each is not None and not path:
@@ -367,15 +369,15 @@ def _place_engines(sources: Sequence[dict[str, Json]], counts: ClusterArgs, engi
     _place(sources, keys, " / ".join(keys), ("rollout_num_engines",), total // each)
 
 
-# Messages about a key that no choice has: the nearest spelling, our name for a foreign one, what to install.
+# Messages about unknown keys: the nearest spelling, our name for a foreign one, the package to install.
 
 
 def hint_for(
     key: str, value: Json, catalog: Catalog, spell: Callable[[str], str] = str, others: Iterable[str] = ()
 ) -> str:
-    """What to append about an unknown key: of another framework, of a package to install, or misspelt; or "".
+    """Return a hint for an unknown key: our name for a foreign one, a package to install, or a spelling; or "".
 
-    `spell` writes one of our keys in the form of the typed one. `others` are further spellings that may be meant.
+    `spell` formats one of our keys like the typed one, as a flag for instance. `others` are further candidates.
     """
     plain = key.lower().replace("-", "_")
     names = [each for each in catalog.foreign_names if each.name == plain]

@@ -62,7 +62,7 @@ class Call(NamedTuple):
 def attach_engine_extras(calls: Sequence[Call], samples: Sequence[Sample]) -> None:
     """Fill the fields of finished samples from the extras of the answers.
 
-    A column is filled only if the calls cover the sample: experts for every token, top-p sets for every trained token.
+    A column is filled only if the calls give experts for every token, or top-p sets for every trained token.
     The counters of a call are added to the first sample that contains it, else to the first sample.
     """
     known = [(call, call.output.extras) for call in calls if call.output.extras is not None]
@@ -125,9 +125,9 @@ FIRST_S = 25.0
 """Seconds without a finished sample before `StallReporter` reports."""
 LOOK_S = 1.0
 """Seconds between two checks."""
-MOST_MARKS = 1000
+MAX_MARKS = 1000
 """Label changes that are kept per sample."""
-MOST_NAMED = 4
+MAX_NAMED = 4
 """Samples that a report names, the oldest first."""
 
 log = logging.getLogger(__name__)
@@ -185,7 +185,7 @@ class SampleInFlight:
     def set_wait(self, what: str) -> None:
         """Record what the sample waits for from now on."""
         self.what, self.since = what, time.monotonic()
-        if len(self.marks) < MOST_MARKS:
+        if len(self.marks) < MAX_MARKS:
             self.marks.append((what, self.since))
 
     def call_begins(self) -> "Token[SampleInFlight | None]":
@@ -235,7 +235,7 @@ def set_engine(place: str) -> None:
     marks = state.marks
     if marks and marks[-1][0] == "engine":
         marks[-1] = (place, marks[-1][1])
-    elif len(marks) < MOST_MARKS:  # the call moved from another engine
+    elif len(marks) < MAX_MARKS:  # the call moved from another engine
         marks.append((place, time.monotonic()))
 
 
@@ -267,8 +267,8 @@ class StallReporter:
             self._ended, self._since, self._next_s = in_flight.ended, now, self._first_s
         elif now - self._since >= self._next_s:
             self._next_s *= 2
-            named = "; ".join(each.label(now) for each in running[:MOST_NAMED])
-            more = f"; and {len(running) - MOST_NAMED} more" if len(running) > MOST_NAMED else ""
+            named = "; ".join(each.label(now) for each in running[:MAX_NAMED])
+            more = f"; and {len(running) - MAX_NAMED} more" if len(running) > MAX_NAMED else ""
             text = f"no sample ended for {now - self._since:.0f} s; waiting for {in_flight.text}: {named}{more}"
             log.info(text)
             self._report(text)
@@ -426,7 +426,7 @@ class Calls:
     ) -> GenerateOutput:
         """Make one engine call; see `slime_core.roles.Generate`."""
         name = self._named(turn)
-        names, finished = self._names, self.finished  # of a call before `restart`: the discarded ones
+        names, finished = self._names, self.finished  # bound now: `restart` replaces both
         token = self._state.call_begins()
         self._busy_since = self._busy_since if self._busy else time.monotonic()
         self._busy += 1

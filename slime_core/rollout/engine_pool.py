@@ -43,18 +43,18 @@ Resend: TypeAlias = Callable[[int, Load], Awaitable[None]]
 """Called with an engine's number and the load that receives the version there."""
 
 AHEAD = 8
-"""A group stays on its engine unless that has over `AHEAD` requests' more work than the idlest."""
-MOST_AFFINITIES = 8192
+"""A group stays on its engine until that engine has `AHEAD` requests more work than the least busy one."""
+MAX_AFFINITIES = 8192
 """Groups and sessions whose engine is remembered, for cache reuse."""
-MOST_FAILED = 3
+MAX_FAILURES_PER_REQUEST = 3
 """Engines that may raise or return garbage for a request before it fails."""
-MOST_ERRORS = 3
+MAX_ERRORS_PER_ENGINE = 3
 """Requests in a row that an engine may fail before it is taken out, if another engine answers the last one."""
 SUSPECT_LOST = 2
 """Lost engines after which a request is a suspect; suspects run one at a time."""
-MOST_LOST = 6
+MAX_LOSSES_PER_REQUEST = 6
 """Engines that may die or hang over a request before it fails."""
-FIRST_PAUSE_S, LONGEST_PAUSE_S, URGENT_PAUSE_S = 1.0, 300.0, 4.0
+FIRST_PAUSE_S, MAX_PAUSE_S, URGENT_PAUSE_S = 1.0, 300.0, 4.0
 """First restart delay, which doubles each time; its maximum; and its maximum while no engine serves."""
 SERVED_PAUSES = 10.0
 """An engine that served for this many delays restarts with the first delay again."""
@@ -251,7 +251,7 @@ class EnginePool:
                     output = await handle.generate(request, counted)
                 except (WorkerError, EngineReplaced) as error:
                     losses += self._loss(handle, error, sent)
-                    if len(losses) >= MOST_LOST:
+                    if len(losses) >= MAX_LOSSES_PER_REQUEST:
                         listed = "\n  ".join(losses)
                         raise RequestError(
                             f"{len(losses)} engines died or hung over one request:\n  {listed}"
@@ -259,7 +259,7 @@ class EnginePool:
                 except Exception as error:
                     failed[handle] = error
                     handle.errors_in_a_row += not sent
-                    if sent or len(failed) >= MOST_FAILED:
+                    if sent or len(failed) >= MAX_FAILURES_PER_REQUEST:
                         raise
                 else:
                     for other, reason in failed.items():
@@ -286,11 +286,14 @@ class EnginePool:
         return [f"engine {handle.number} {failure.cause}: {failure}"] if failure.cause in ("died", "hung") else []
 
     def _count_error(self, handle: EngineHandle, error: Exception) -> None:
-        """Take out an engine whose request another engine answered: at once for garbage, else after `MOST_ERRORS`."""
+        """Take out an engine whose request another engine answered.
+
+        For garbage at once, otherwise after `MAX_ERRORS_PER_ENGINE` errors.
+        """
         detail = f"it failed a request that another engine answered: {_text(error)}"
         if isinstance(error, ContractError):
             self._take_out(handle, EngineFailure("garbage", detail))
-        elif handle.errors_in_a_row >= MOST_ERRORS:
+        elif handle.errors_in_a_row >= MAX_ERRORS_PER_ENGINE:
             self._take_out(handle, EngineFailure("errors", f"{detail} ({handle.errors_in_a_row} requests in a row)"))
 
     def _choose(self, request: GenerateRequest, avoid: Collection[EngineHandle]) -> EngineHandle | None:
@@ -316,7 +319,7 @@ class EnginePool:
     def _remember(self, key: GroupId | str | None, home: EngineHandle) -> None:
         if key is not None:
             self._affinity[key] = home
-            if len(self._affinity) > MOST_AFFINITIES:
+            if len(self._affinity) > MAX_AFFINITIES:
                 del self._affinity[next(iter(self._affinity))]
 
     # --- which engines serve
@@ -427,7 +430,7 @@ class EnginePool:
     # --- restarts
 
     def _pause_s(self, failures: int) -> float:
-        most = LONGEST_PAUSE_S if self._serving else URGENT_PAUSE_S
+        most = MAX_PAUSE_S if self._serving else URGENT_PAUSE_S
         return min(FIRST_PAUSE_S * 2.0 ** min(max(failures, 1) - 1, 30), most)
 
     async def _replace(self, old: EngineHandle) -> None:

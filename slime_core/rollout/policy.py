@@ -152,8 +152,8 @@ class RolloutPolicy:
     max_error_rate: float = 0.05
     """Largest share of failed samples in a rollout; the run stops above it."""
     max_staleness: int = 1
-    """Limit when generation continues while weights change: at hand-over, the most versions by which a group's oldest
-    trainable token may lag the trained version."""
+    """Most versions that a group's oldest trainable token may lag when training takes the group. It applies while
+    generation continues during weight changes."""
     partial_rollout: bool = False
     """Whether samples in flight are interrupted before the weights change, and continue with the new ones."""
     mask_offpolicy_in_partial_rollout: bool = False

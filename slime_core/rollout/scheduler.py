@@ -312,7 +312,7 @@ class Staleness:
     most: int = 1
     """Most versions that a group may be behind (`max_staleness`)."""
     over_sampling: int | None = None
-    """Target for groups in flight or ready; if set, draw only while a step waits. None: draw at any time."""
+    """If set, draw only while a step waits, up to this many groups in flight or ready. None: draw at any time."""
 
     def room(self, version: int, collected: int, waiting_for: int | None) -> int:
         """Most groups that may be in flight or ready with weights of this version, after `collected` steps."""
@@ -326,21 +326,21 @@ class Staleness:
         """Whether a group of this version would be too old for the next step."""
         return rollout_id - version >= self.most
 
-    def must_wait(self, rollout_id: int, want: int, finished: Mapping[int, int], flying: Mapping[int, int]) -> bool:
-        """Whether this step must wait for groups in flight; `finished` and `flying` count groups by version."""
-        to_take, left, in_flight = want, 0, 0
-        for version in sorted({*finished, *flying}):
-            done, under_way = finished.get(version, 0), flying.get(version, 0)
+    def must_wait(self, rollout_id: int, want: int, finished: Mapping[int, int], in_flight: Mapping[int, int]) -> bool:
+        """Whether this step must wait for groups in flight; `finished` and `in_flight` count groups by version."""
+        to_take, left, pending = want, 0, 0
+        for version in sorted({*finished, *in_flight}):
+            done, under_way = finished.get(version, 0), in_flight.get(version, 0)
             taken = done if self.is_last_step(version, rollout_id) else min(to_take, done)
             to_take = max(0, to_take - taken)
             left += done + under_way - taken
-            in_flight += under_way
-            if in_flight and left > self.batch * (version + self.most - rollout_id):
+            pending += under_way
+            if pending and left > self.batch * (version + self.most - rollout_id):
                 return True
         return False
 
 
-class _Flight(NamedTuple):
+class _InFlightGroup(NamedTuple):
     """A group in flight as it was drawn, and the version of the weights then."""
 
     version: int
@@ -355,7 +355,7 @@ class ContinuousScheduler(Scheduler):
         super().__init__(parts)
         self._staleness = staleness
         self._version = self._collected = 0
-        self._flights: dict[GroupId, _Flight] = {}
+        self._in_flight: dict[GroupId, _InFlightGroup] = {}
         self._ready: list[tuple[int, int, Group]] = []
         """Heap of (version, draw number, group)."""
         self._stats = RolloutStats("rollout 0")
@@ -386,7 +386,7 @@ class ContinuousScheduler(Scheduler):
 
     async def settle(self) -> None:
         """Pause groups in flight with partial rollouts; otherwise the engine decides when it switches weights."""
-        if self.policy.partial_rollout and self._flights:
+        if self.policy.partial_rollout and self._in_flight:
             await self.runner.engine.pause()
 
     def resume_with(self, version: int) -> None:
@@ -403,13 +403,13 @@ class ContinuousScheduler(Scheduler):
             yield
 
     def live(self) -> tuple[int, int]:
-        return len(self._flights), len(self._ready)
+        return len(self._in_flight), len(self._ready)
 
     def state_dict(self) -> dict[str, Json]:
         """Return the groups in flight as they were drawn, and the finished ones."""
         return {
             "collected": self._collected,
-            "in_flight": [flight.group.to_dict() for flight in self._flights.values()],
+            "in_flight": [each.group.to_dict() for each in self._in_flight.values()],
             "ready": [[version, number, group.to_dict()] for version, number, group in sorted(self._ready)],
         }
 
@@ -425,7 +425,7 @@ class ContinuousScheduler(Scheduler):
 
     async def close(self) -> None:
         drawer = [self._drawer] if self._drawer else []
-        await cancel_all([*drawer, *(flight.task for flight in self._flights.values())])
+        await cancel_all([*drawer, *(each.task for each in self._in_flight.values())])
 
     # --- drawing
 
@@ -443,7 +443,7 @@ class ContinuousScheduler(Scheduler):
 
     def _groups_to_draw(self) -> int:
         # Draw the first group alone, to learn how many samples it has.
-        alive = len(self._flights) + len(self._ready)
+        alive = len(self._in_flight) + len(self._ready)
         free = self._staleness.room(self._version, self._collected, self._waiting_for) - alive
         if self._per_group is None:
             return min(1, max(0, free))
@@ -453,15 +453,15 @@ class ContinuousScheduler(Scheduler):
     def _start(self, group: Group) -> None:
         self._per_group = len(group.samples)
         self._generating += len(group.samples)
-        task = asyncio.create_task(self._fly(group, self._version))
-        self._flights[group.id] = _Flight(self._version, group, task)
+        task = asyncio.create_task(self._run_group(group, self._version))
+        self._in_flight[group.id] = _InFlightGroup(self._version, group, task)
 
-    async def _fly(self, group: Group, version: int) -> None:
+    async def _run_group(self, group: Group, version: int) -> None:
         try:
             purpose = Purpose(self._collected, False, self.policy.sampling, on_generated=self._freed)
             (ran,) = await self.runner.run_groups([group], purpose)
             if ran.is_interrupted:
-                del self._flights[ran.drawn.id]
+                del self._in_flight[ran.drawn.id]
                 self._source.add([group])
             else:
                 await self._finish(ran, version)
@@ -482,7 +482,7 @@ class ContinuousScheduler(Scheduler):
         short = self._waiting_for is not None and len(self._ready) < self._waiting_for
         self.filter_groups([ran], FilterContext(self._collected), filtered, want=int(short))
         await self.emit(SamplesDone(self._collected, [each.sample for each in ran.scored], evaluation=False))
-        del self._flights[ran.drawn.id]
+        del self._in_flight[ran.drawn.id]
         self._stats.failed += filtered.failed
         for group in filtered.kept:
             heapq.heappush(self._ready, (version, group.id.draw, group))
@@ -504,8 +504,8 @@ class ContinuousScheduler(Scheduler):
         if len(self._ready) < want:
             return False
         finished = Counter(version for version, _, _ in self._ready)
-        flying = Counter(flight.version for flight in self._flights.values())
-        return not self._staleness.must_wait(rollout_id, want, finished, flying)
+        in_flight = Counter(each.version for each in self._in_flight.values())
+        return not self._staleness.must_wait(rollout_id, want, finished, in_flight)
 
     def _check(self, want: int) -> None:
         self._stats.errors.check(self.policy.max_error_rate, expected=want * (self._per_group or 1))

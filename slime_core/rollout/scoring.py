@@ -89,7 +89,7 @@ def execution_rewards(samples: Iterable[Sample]) -> list[float]:
 
 # Verdicts on samples and executions, which `close` turns into a reward or a failure.
 
-LONGEST_REASON = 200
+MAX_REASON = 200
 """Characters of a reason, which becomes part of a metric's name."""
 
 
@@ -117,14 +117,24 @@ class Failure:
 class ScoredSample:
     """One finished sample and its verdicts; `close` sets its reward."""
 
-    __slots__ = ("_applied", "_keeps_parts", "_parts", "_rewards", "_total", "failure", "is_open", "sample", "verdicts")
+    __slots__ = (
+        "_applied",
+        "_keeps_parts",
+        "_parts",
+        "_rewards",
+        "_total",
+        "failure",
+        "is_scorable",
+        "sample",
+        "verdicts",
+    )
 
     def __init__(self, sample: Sample, keeps_parts: bool = False, failure: Failure | None = None) -> None:
-        """Open unless the sample failed or was interrupted; `failure` is the generator's, if the sample has none."""
+        """Start without verdicts. `failure` is the generator's, if the sample has none."""
         self.sample = sample
         """The sample. Until `close`, its reward is the generator's own score, if any."""
-        self.is_open = failure is None and sample.status not in (Status.FAILED, Status.ABORTED)
-        """Whether rewards score it."""
+        self.is_scorable = failure is None and sample.status not in (Status.FAILED, Status.ABORTED)
+        """Whether rewards score it: it did not fail and was not interrupted."""
         self.verdicts: dict[str, Verdict] = {}
         """By `reward/<name>` and `group_reward/<name>`. The main sample has the verdicts on its execution."""
         self.failure = failure
@@ -145,7 +155,7 @@ class ScoredSample:
         """
         verdict = Unscored(answer.reason, answer.retryable, answer.detail) if isinstance(answer, Failure) else answer
         if isinstance(verdict, Unscored):  # it becomes part of metric names, rows and transcripts
-            verdict = Unscored(verdict.reason[:LONGEST_REASON], verdict.retryable, shortened(verdict.detail))
+            verdict = Unscored(verdict.reason[:MAX_REASON], verdict.retryable, shortened(verdict.detail))
         if counted:
             self.verdicts[f"{metric}/{use.name}"] = verdict
         self._rewards.append(use.name)
@@ -162,7 +172,7 @@ class ScoredSample:
     def close(self) -> Self:
         """Set the sample's reward, or the reason why it has none."""
         sample = self.sample
-        if self.is_open and self.failure is None and not self._applied:
+        if self.is_scorable and self.failure is None and not self._applied:
             why = NO_SCORE_AT_LIMIT if sample.status is Status.TRUNCATED else NO_SCORE
             own = f"; {why}" if ENVIRONMENT in self._rewards else ""
             self.failure = Failure(
@@ -171,7 +181,7 @@ class ScoredSample:
         sample.reward = None
         if self.failure is not None:
             sample.status, sample.failure_reason = Status.FAILED, self.failure.reason
-        elif self.is_open:
+        elif self.is_scorable:
             sample.reward = {SCORE: self._total, **self._parts} if self._keeps_parts else self._total
         return self
 
@@ -182,7 +192,7 @@ class Execution:
     __slots__ = ("is_closed", "main", "measured", "non_generation_s", "scored")
 
     def __init__(self, samples: Sequence[Sample], keeps_parts: bool = False, failure: Failure | None = None) -> None:
-        """A sample without a score inherits the main sample's; if the main sample is closed, all are.
+        """A sample without a score inherits the main sample's; if the main sample cannot be scored, none is.
 
         `failure` is the generator's.
         """
@@ -198,15 +208,15 @@ class Execution:
         self.main = next(each for each in self.scored if each.sample is chosen)
         """The entry of the main sample."""
         for each in self.scored:
-            if each.is_open and each.sample.reward is None:
+            if each.is_scorable and each.sample.reward is None:
                 each.sample.reward = chosen.reward
-            if each.is_open and not self.main.is_open:
-                each.is_open, each.failure = False, self.main.failure
+            if each.is_scorable and not self.main.is_scorable:
+                each.is_scorable, each.failure = False, self.main.failure
 
     def add(self, metric: str, use: UsedReward[Reward | GroupReward], answer: Verdict | Failure) -> None:
         """Add a verdict on the main sample to all open samples."""
         for each in self.scored:
-            if each.is_open:
+            if each.is_scorable:
                 each.add(metric, use, answer, counted=each is self.main)
 
     @property
@@ -222,7 +232,7 @@ class Execution:
 
 def countable(reason: str) -> str:
     """Return a reason as part of a metric name."""
-    return "_".join(reason.split())[:LONGEST_REASON]
+    return "_".join(reason.split())[:MAX_REASON]
 
 
 # Calling the rewards: on one execution, then on a group.
@@ -236,7 +246,7 @@ async def score_execution(samples: Sequence[Sample], scoring: Scoring, ctx: Rewa
     execution = Execution(samples, scoring.keeps_parts)
     for use in scoring.rewards:
         for scored in execution.scored if use.each_sample else [execution.main]:
-            if scored.is_open:
+            if scored.is_scorable:
                 (answer,) = await _call(use, [scored.sample], ctx, group=False)
                 (scored if use.each_sample else execution).add("reward", use, answer)
     if not scoring.reads_own:
@@ -250,8 +260,8 @@ async def score_group(
     executions: Sequence[Execution], uses: Sequence[UsedReward[GroupReward]], ctx: RewardContext
 ) -> None:
     """Score a group with each group reward, on the executions' main samples or on all samples."""
-    mains = [(each, each.main.sample) for each in executions if each.main.is_open]
-    alone = [(scored, scored.sample) for each in executions for scored in each.scored if scored.is_open]
+    mains = [(each, each.main.sample) for each in executions if each.main.is_scorable]
+    alone = [(scored, scored.sample) for each in executions for scored in each.scored if scored.is_scorable]
     for use in uses if mains else ():
         targets: Sequence[tuple[Execution | ScoredSample, Sample]] = alone if use.each_sample else mains
         answers = await _call(use, [sample for _, sample in targets], ctx, group=True)
@@ -286,7 +296,7 @@ async def _call(
     return answers
 
 
-MOST_REASONS = 3
+MAX_REASONS = 3
 """Most reasons in an error, the most common first."""
 
 
@@ -333,7 +343,7 @@ class ErrorBudget:
             return
         running = samples - self._ended
         early = f" Stopped early; {running} had not ended." if running else ""
-        common = (f"{n} x {why}: {self._first[why].detail}" for why, n in self.counts.most_common(MOST_REASONS))
+        common = (f"{n} x {why}: {self._first[why].detail}" for why, n in self.counts.most_common(MAX_REASONS))
         top = "".join("\n  " + each.replace("\n", "\n    ") for each in common)
         raise RolloutError(
             f"{self._what}: {failed} of {samples} samples failed; --max-error-rate {limit:g} allows "

@@ -345,10 +345,10 @@ class Builder:
             offloads=config.cluster.offloads_rollout,
             want=self.plan.want,
         )
-        without_trainer = "debug_rollout_only" if config.debug.debug_rollout_only else ""
-        return self._pool(self.plan.roles.one(EngineSpec), setup, without_trainer)
+        no_trainer_reason = "debug_rollout_only" if config.debug.debug_rollout_only else ""
+        return self._pool(self.plan.roles.one(EngineSpec), setup, no_trainer_reason)
 
-    def serve_models(self, launcher: Launcher, folder: RunFolder) -> None:
+    def build_served_models(self, launcher: Launcher, folder: RunFolder) -> None:
         """Fill `models` with the run's served models, not started yet.
 
         Raises:
@@ -383,8 +383,11 @@ class Builder:
             bf16=config.run.bf16,
         )
 
-    def _pool(self, chosen: ResolvedChoice[EngineSpec], setup: EngineSetup, without_trainer: str) -> EnginePool:
-        """Return a pool of one kind of engine. `without_trainer` names why no trainer sends weights; "" if one does."""
+    def _pool(self, chosen: ResolvedChoice[EngineSpec], setup: EngineSetup, no_trainer_reason: str) -> EnginePool:
+        """Return a pool of one kind of engine.
+
+        `no_trainer_reason` is the key that leaves the trainer out, or "".
+        """
         rollout = self.plan.config.rollout
 
         def make_engine(number: int) -> BuiltChoice[Engine]:
@@ -392,10 +395,10 @@ class Builder:
             scratch = setup.scratch / name
             scratch.mkdir(parents=True, exist_ok=True)
             used = self._nested(chosen, replace(setup, scratch=scratch, name=name, number=number))
-            if without_trainer and not isinstance(used.part, ServesCheckpoint):
+            if no_trainer_reason and not isinstance(used.part, ServesCheckpoint):
                 raise ConfigError(
-                    f"{without_trainer}: engine {used.name!r} of plugin {used.plugin} gets its weights from a trainer "
-                    "alone (it has no load_checkpoint): choose another engine"
+                    f"{no_trainer_reason}: engine {used.name!r} of plugin {used.plugin} gets its weights from a "
+                    "trainer alone (it has no load_checkpoint): choose another engine"
                 )
             return used
 
@@ -403,7 +406,7 @@ class Builder:
         probe = GenerateRequest([end], SamplingParams(max_new_tokens=1), self.plan.config.run.seed)
         silence_s = rollout.rollout_engine_timeout_s or min(rollout.sample_timeout_s / 2, LONGEST_SILENCE_S)
         limits = Limits.of(chosen.spec, silence_s)
-        return EnginePool(make_engine, setup.count, limits, probe=probe, load_checkpoint=bool(without_trainer))
+        return EnginePool(make_engine, setup.count, limits, probe=probe, load_checkpoint=bool(no_trainer_reason))
 
     def transport(self, folder: RunFolder) -> BuiltChoice[Transport]:
         """Return the transport from the run's trainer to its engines, not opened yet."""

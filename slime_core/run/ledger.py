@@ -1,6 +1,7 @@
 """The ledger: an append-only file of every group's state changes, to prove that no group is lost or overused.
 
-A group is drawn, finished, buffered, then trained or dropped; skipping or repeating a state is an error.
+A group is drawn, finished, buffered, then trained up to `max_uses` times. It can be dropped before its last use.
+Any other order is an error.
 
 A resume truncates the file to the checkpoint's offset and applies its lines again: the file is the only record.
 `LedgeredSource` records each draw of a data source.
@@ -133,7 +134,7 @@ class Accounts:
         return self.uses.pop(group_id, 0)
 
     def groups_needed(self, batch: int, ratio: float) -> int:
-        """Return how many new groups keep average uses per group at or below `ratio` after `batch` more uses.
+        """Return the number of groups to add so that `batch` more uses keep the average within `ratio`.
 
         0 or less means none.
         """

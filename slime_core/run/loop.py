@@ -74,7 +74,7 @@ class BaseLoop(ABC):
             find_part("alarms", "slime-view", "stop_on_alarms")
         self._alarms = recorder("alarms", AlarmWatch, self._config.alarms, self._config.rollout)
         self.rollout_id = 0
-        """Number of rollouts done."""
+        """Index of the next rollout, which is also the number of rollouts done."""
         self._step = 0
         best = self._config.run.save_best
         self._best_link = self._folder.root / "best" if best is not None else None
@@ -148,7 +148,7 @@ class BaseLoop(ABC):
         draw, metrics, tokens = await self._next()
         rolled_out = time.monotonic()
         self._display.phase(f"trainer: {len(draw.groups)} groups")
-        prepared = session.preparation.of(draw, number)
+        prepared = session.preparation.prepare(draw, number)
         await session.memory.go_to(Phase.TRAIN)
         report = await session.trainer.train(prepared, number)
         for step_metrics in report.steps:
@@ -196,7 +196,7 @@ class BaseLoop(ABC):
                 self._base.stop.request(complete=True)
                 self._display.message(f"alarm {alarm.name} ends the run after this step: stop_on_alarms has it")
 
-    def _is_best(self, metrics: Mapping[str, float]) -> bool:
+    def _update_best(self, metrics: Mapping[str, float]) -> bool:
         best, self._best = self._best, max(self._best, metrics.get(self._best_metric, -math.inf))
         return self._best > best
 
@@ -242,7 +242,7 @@ class BaseLoop(ABC):
         for row in MetricsLog.read(self._metrics.path):
             self._alarms.check(row)  # mark alarms as shown that were shown before
             saved = self._saver.path_of(row.rollout_id)
-            if self._best_link and saved.is_dir() and self._is_best(row.metrics):
+            if self._best_link and saved.is_dir() and self._update_best(row.metrics):
                 best = saved
         if self._best_link and best:  # repair the link after a kill between checkpoint and link
             link_to(best, self._best_link)
@@ -279,7 +279,7 @@ class Loop(BaseLoop):
         return result
 
     async def _next(self) -> tuple[Draw, dict[str, float], int]:
-        """Generate until the buffer can supply a batch, and enough that no group is used too often."""
+        """Generate until the buffer has a batch and uses stay within the replay ratio."""
         session, batch = self._session, self._config.rollout.rollout_batch_size
         result = await self._collect(self._wanted(being_trained=0))
         session.buffer.add(result.kept)
@@ -335,7 +335,7 @@ class Loop(BaseLoop):
         await self._samples.write_eval(self.rollout_id, result.samples)
         await session.emit(EvalEnd(self.rollout_id, result.samples, result.metrics))
         await self._log(self.rollout_id, result.metrics)
-        if self._best_link and self._is_best(result.metrics):
+        if self._best_link and self._update_best(result.metrics):
             await self._save(is_best=True)
             self._display.message(f"best so far: {self._best_metric} {self._best:.3f} after {self.rollout_id} rollouts")
 

@@ -106,8 +106,8 @@ def derived_changes(
     """
     before, now = {**default_settings(), **before}, {**default_settings(), **now}
     old, new = before.get(DERIVED) or steps_before, now.get(DERIVED) or steps_now
-    has_others = (before.get(DERIVED), steps_before) != (now.get(DERIVED), steps_now)
-    if has_others and _schedule(before, steps_before) != _schedule(now, steps_now):
+    inputs_changed = (before.get(DERIVED), steps_before) != (now.get(DERIVED), steps_now)
+    if inputs_changed and _schedule(before, steps_before) != _schedule(now, steps_now):
         yield (
             f"{DERIVED}: {old} -> {new}. The learning rate follows the length of the run; --lr-decay-iters {old} keeps "
             f"the schedule that it began with: the added steps then train at min_lr = {now['min_lr']}"

@@ -8,7 +8,7 @@ Example:
     async with Session(plan, folder) as session:
         result = await session.scheduler.collect(rollout_id=0, want=64)
         draw = Draw(result.kept, [1.0] * len(result.kept))
-        report = await session.trainer.train(session.preparation.of(draw, rollout_id=0), rollout_id=0)
+        report = await session.trainer.train(session.preparation.prepare(draw, rollout_id=0), rollout_id=0)
         await session.publish(version=1)
 """
 
@@ -104,7 +104,7 @@ class Memory:
         }
 
     async def go_to(self, phase: Phase) -> None:
-        """Release unneeded memory before reacquiring any: both sides never hold all their memory."""
+        """Release one side's memory before the other reacquires its own."""
         changes = list(zip(self._sides, self._released, self._released_in[phase], strict=True))
         for side, before, now in changes:
             if side and (more := now - before):
@@ -257,7 +257,7 @@ class Session(BaseSession):
             undo.callback(self.builder.protection.close)  # the checks of labels may have started workers
             self.replay = self.builder.replay()
             self.ledger = undo.enter_context(closing(Ledger(folder.ledger, self.replay.max_uses)))
-            self.builder.serve_models(self.launcher, folder)
+            self.builder.build_served_models(self.launcher, folder)
             source, read = RowChecks(self.builder).read()
             self.eval_sets = [each for each, _ in read]
             chosen = plan.roles.one(DataSourceSpec)

@@ -49,7 +49,7 @@ from slime_core.sample import GroupId
 
 QUIET_SHARE = 0.1
 """Share of a call's time limit before the first message."""
-MOST_NAMED = 8
+MAX_NAMED = 8
 """Most ranks that a message names."""
 
 log = logging.getLogger(__name__)
@@ -69,8 +69,8 @@ async def call_ranks(
         while True:
             await asyncio.sleep(limit_s * QUIET_SHARE)
             ranks = [f"rank {rank} ({what})" for rank, what in sorted(group.unanswered().items())]
-            more = [f"{len(ranks) - MOST_NAMED} more"] if len(ranks) > MOST_NAMED else []
-            waiting = ", ".join(ranks[:MOST_NAMED] + more) or "its answers"
+            more = [f"{len(ranks) - MAX_NAMED} more"] if len(ranks) > MAX_NAMED else []
+            waiting = ", ".join(ranks[:MAX_NAMED] + more) or "its answers"
             text = f"trainer: {method} has taken {time.monotonic() - started:.0f} s; waiting for {waiting}"
             log.info(text)
             report(text)
@@ -139,7 +139,7 @@ class Trainer:
             WorkerError: a rank could not be built.
         """
         chosen = plan.roles.one(TrainerSpec)
-        arguments = {"trainer": chosen.choice(), "setup": _rank_setup(plan, scratch, train_steps)}
+        arguments = {"trainer": chosen.to_choice(), "setup": _rank_setup(plan, scratch, train_steps)}
         needs, preload = chosen.spec.needs(chosen.settings), chosen.spec.preload
         size, nodes = chosen.spec.world_size(chosen.settings), plan.config.cluster.actor_num_nodes or 1
         per_node = size // nodes if needs.gpus else None  # on a CPU only the number of ranks matters
@@ -206,7 +206,10 @@ class Trainer:
         return TrainReport(steps, scores, self._perf(groups, ended - began), (began, ended))
 
     def _perf(self, groups: Sequence[TrainGroup], seconds: float) -> dict[str, float]:
-        """Return training speed. Tokens/s count whole sequences; only TFLOPS are per rank, at three forward passes."""
+        """Return training speed. Tokens/s cover all ranks and whole sequences.
+
+        TFLOPS are per rank, counting a step as three forward passes.
+        """
         lengths = [(each.sample.prompt_length, each.sample.response_length) for one in groups for each in one.samples]
         found = {
             "perf/actor_train_time": seconds,
@@ -218,7 +221,7 @@ class Trainer:
         return found
 
     async def measure(self, groups: Sequence[TrainGroup], rollout_id: int) -> Mapping[str, float]:
-        """Return means, `loss` included, over the trained tokens of groups that are not trained on. Changes nothing.
+        """Return means, `loss` included, over the unmasked tokens of held-out groups. Changes nothing.
 
         Raises:
             PluginError: this trainer cannot measure.
@@ -305,7 +308,10 @@ def means(steps: Sequence[Mapping[str, float]]) -> dict[str, float]:
 
 
 def _gather(results: Sequence[StepResult], step_tokens: int) -> dict[str, float]:
-    """Return means over computed tokens or over all trained tokens, and the scalars that all ranks share."""
+    """Return metric sums divided by computed tokens, and the scalars that all ranks share.
+
+    Metrics in `over_all_tokens` are divided by the step's tokens instead.
+    """
     computed = sum(result.tokens for result in results)
     over_all = frozenset().union(*(result.over_all_tokens for result in results))
     means = {
@@ -325,9 +331,9 @@ def _rank_setup(plan: Plan, scratch: Path, train_steps: int) -> RankSetup:
     return RankSetup(
         hf_checkpoint=config.run.hf_checkpoint,
         optim=replace(optim, train_steps=train_steps - without),
-        advantage=advantage.choice(),
-        loss=plan.roles.one(LossSpec).choice(),
-        correction=correction.choice() if correction else None,
+        advantage=advantage.to_choice(),
+        loss=plan.roles.one(LossSpec).to_choice(),
+        correction=correction.to_choice() if correction else None,
         plugins=plan.catalog.plugin_set,
         settings=plan.roles.one(TrainerSpec).settings,
         rollout_temperature=config.rollout.rollout_temperature,

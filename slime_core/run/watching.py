@@ -1,6 +1,6 @@
 """Calls run hooks and trackers during a run without letting their errors or delays end it.
 
-Each kind of error is logged once and counted. A call that hangs costs its time limit; after `MOST_TIMEOUTS` timeouts
+Each kind of error is logged once and counted. A call that hangs costs its time limit; after `MAX_TIMEOUTS` timeouts
 it is skipped. Only `StopRun` from a run hook ends the run. metrics.jsonl remains the complete record.
 
 Example:
@@ -27,7 +27,7 @@ from slime_core.roles import Tracker
 from slime_core.stats import CallStats, PluginStats
 
 P = ParamSpec("P")
-MOST_TIMEOUTS = 3
+MAX_TIMEOUTS = 3
 """Timeouts of a call before it is skipped from then on."""
 LIMIT_S = 30.0
 """Time limit in seconds of a hook for one event, or a tracker for one row."""
@@ -53,7 +53,7 @@ class BestEffort:
             StopRun: the function raised it.
             CancelledError: the current task was cancelled.
         """
-        if self._timeouts[name] >= MOST_TIMEOUTS:
+        if self._timeouts[name] >= MAX_TIMEOUTS:
             return
         task = cast(asyncio.Task[object], asyncio.current_task())
         cancels, began = task.cancelling(), perf_counter()
@@ -76,8 +76,8 @@ class BestEffort:
         calls.errors += not is_late
         self.errors[key] += 1
         self._timeouts[name] += is_late
-        if self._timeouts[name] == MOST_TIMEOUTS:
-            _log.error("%s %s: skipped from now on, after %d timeouts", self._what, name, MOST_TIMEOUTS)
+        if self._timeouts[name] == MAX_TIMEOUTS:
+            _log.error("%s %s: skipped from now on, after %d timeouts", self._what, name, MAX_TIMEOUTS)
         elif self.errors[key] == 1:
             text, lines = error_text(error), traceback_text(error)
             _log.error("%s %s: %s (logged once; the run goes on)%s", self._what, key, text, lines)

@@ -120,7 +120,7 @@ def test_a_resume_names_a_package_that_is_gone_or_changed(two: Project, slime: S
     site, module = two.root / "site", two.root / "site" / "my_two.py"
     module.write_text(f"{source('two')}\n# changed\n")
     refusal = slime.refused("resume", two.run, "--num-rollout", 2)
-    assert "slime-my-two 1.0 (reward/two) has other code now, under the same version" in refusal
+    assert "slime-my-two 1.0 (reward/two) has changed code under the same version" in refusal
     module.write_text(source("two"))
     shutil.move(site / "slime_my_two-1.0.dist-info", two.root / "away")
     refusal = slime.refused("resume", two.run, "--num-rollout", 2)

@@ -165,7 +165,7 @@ def plan_of(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> PlanO
         ({"use_kl_loss": True, "kl_loss_type": "k4"}, "kl_loss_type = 'k4'"),
         ({"use_kl_loss": True, "kl_loss_type": "k3+"}, "set use_kl_loss = true and kl_loss_coef above 0"),
         ({"kl_coef": 0.1, "kl_loss_type": "k1+", **RPP}, 'kl_loss_type = "k1+" is "k1" without kl_loss_coef'),
-        ({"kl_coef": 0.1}, "kl_coef has no effect here: advantage 'grpo' has one reward a sample"),
+        ({"kl_coef": 0.1}, "kl_coef has no effect here: advantage 'grpo' has one reward per sample"),
         ({"kl_coef": 0.1, **RPP, "loss_type": "sft_loss"}, "kl_coef has no effect here: loss 'sft_loss' does not"),
         ({"critic_lr": 0.1}, "critic_lr has no effect here: advantage 'grpo' has no critic; use ppo"),
         ({"lambd": 0.9}, "lambd has no effect here: it is a setting of advantage 'ppo'"),
@@ -209,14 +209,17 @@ def plan_of(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> PlanO
         ({**SETS, "eval_prompt_data": {"a": 3}}, "eval_prompt_data.a = 3: input should be a valid dictionary"),
         (one_set(reward="mth"), "eval_prompt_data.a.reward: no reward"),
         # older weights
-        ({"keep_old_actor": True, "rollout_policy": "async"}, "without a correction, ratios are against the sampler's"),
+        ({"keep_old_actor": True, "rollout_policy": "async"}, "without a correction, ratios use the engine's"),
         ({**OLD}, "training begins with the weights that generated"),
         ({**OLD, "rollout_policy": "continuous"}, "here a rollout's tokens are of several: leave it out"),
         (
             {**OLD, "rollout_policy": "async", "trainer": {"use": "simple"}},
             "'simple' cannot hold the old policy's model",
         ),
-        ({**EVERY_3, "rollout_policy": "continuous"}, "lets weights be 2 versions behind, and max_staleness = 1: give"),
+        (
+            {**EVERY_3, "rollout_policy": "continuous"},
+            "lets weights fall 2 versions behind, and max_staleness = 1",
+        ),
         ({**EVERY_3, "debug_rollout_only": True}, "has no effect here: only one of engine and trainer is started"),
         ({**EVERY_3, "engine": {"use": "waiting"}}, "with transport 'meeting' a replaced engine"),
         (
@@ -368,7 +371,7 @@ def test_a_specs_class_finds_the_choices_of_its_role(plan_of: PlanOf) -> None:
     assert set(roles) == set(SELECTABLE)
     assert (roles.maybe(CorrectionSpec), roles.all(CorrectionSpec)) == (None, ())
     engine = roles.one(EngineSpec)
-    choice = engine.choice()
+    choice = engine.to_choice()
     assert (choice.role, choice.name, choice.plugin) == ("engine", "slime-local/local", "slime-local")
     assert choice.settings is engine.settings
 
@@ -511,9 +514,9 @@ def test_a_teacher_has_the_policys_ids(plan_of: PlanOf, tiny_model: Path, tmp_pa
         (other("smaller", size - 1), f"its vocab_size is {size - 1}, and the policy's {size}"),
         (
             other("shifted", size, **{texts[9]: 10, texts[10]: 9}),
-            f"id 9 is {texts[9]!r} to the policy, and {texts[10]!r} to it",
+            f"id 9 is {texts[9]!r} for the policy, and {texts[10]!r} for it",
         ),
-        (other("cut", size, **{texts[9]: None}), f"id 9 is {texts[9]!r} to the policy, and no token to it"),
+        (other("cut", size, **{texts[9]: None}), f"id 9 is {texts[9]!r} for the policy, and no token for it"),
     ):
         with pytest.raises(SlimeError, match="the teacher has another vocabulary") as caught:
             plan_of(**served(model))

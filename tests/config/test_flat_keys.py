@@ -118,8 +118,8 @@ def test_a_key_of_what_is_not_chosen_is_refused_with_how_to_choose_it(stranger: 
 def test_a_key_that_two_choices_have_is_refused_naming_both(stranger: Catalog) -> None:
     both: dict[str, Json] = {"engine": {"use": "wide"}, "advantage_estimator": "whitened"}
     assert refused(stranger, **both, window=2) == (
-        "window is a setting of advantage 'whitened' and of engine 'wide', which are chosen both: write it in the "
-        "table of the one meant, [advantage.whitened] window = … and [engine.wide] window = …"
+        "window is a setting of advantage 'whitened' and of engine 'wide', and this run uses both: write it in the "
+        "table of one of them, [advantage.whitened] window = … and [engine.wide] window = …"
     )
     sections = parsed(stranger, **{**both, "engine": {"use": "wide", "wide": {"window": 2}}}).roles["engine"].sections
     assert sections == {"wide": {"window": 2}}

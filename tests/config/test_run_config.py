@@ -44,7 +44,10 @@ def test_every_key_belongs_to_one_family_and_is_no_role_and_no_setting_of_a_choi
     [
         ("hf_checkpoint", "hf_checkpoint is required: set it in the run file or pass --hf-checkpoint"),
         ("save", "save is required: set it in the run file or pass --save"),
-        ("num_rollout", "how long is the run? give num_rollout (rollouts) or num_epoch (passes over the prompts)"),
+        (
+            "num_rollout",
+            "the run's length is missing: give num_rollout (rollouts) or num_epoch (passes over the prompts)",
+        ),
         ("reward", 'no reward is chosen: write [reward] use = "math" or pass --reward math. To finetune on '),
     ],
 )
@@ -146,13 +149,13 @@ def test_the_same_keys_are_welcome_where_they_have_one_or_are_at_their_default(c
     [
         ({"reward": "math"}, "reward = 'math': write a table instead, [reward] use = \"math\""),
         ({"engine": {"workers": 4}}, "[engine] has a key 'workers' that is not a table"),
-        ({"engine": {"use": ["local", "other"]}}, "engine.use names local, other: this role takes one"),
-        ({"engine": {"use": {"local": 0.5}}}, "a weight has no effect here, only a reward's has"),
+        ({"engine": {"use": ["local", "other"]}}, "engine.use names local, other: this role takes only one"),
+        ({"engine": {"use": {"local": 0.5}}}, "only rewards and group rewards have weights"),
         ({"reward": {"use": {"math": "much"}}}, "reward.use = {'math': 'much'}: write \"NAME\", or a table of finite"),
         ({"reward": {"use": {"math": True}}}, "or a table of finite weights"),
         ({"reward": {"use": {"math": float("nan")}}}, "or a table of finite weights"),
         ({"reward": {"use": 5}}, "reward.use = 5"),
-        ({"reward": {"use": ["math", "math"]}}, "reward.use = ['math', 'math'] names one twice"),
+        ({"reward": {"use": ["math", "math"]}}, "reward.use = ['math', 'math'] repeats a name"),
     ],
 )
 def test_a_role_is_chosen_in_one_of_three_ways(changes: Mapping[str, Json], message: str) -> None:

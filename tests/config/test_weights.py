@@ -38,7 +38,9 @@ def test_a_file_that_is_cut_off_is_named_with_its_first_broken_tensor(tmp_path: 
     write(path, {"x.weight": "F32", "y.weight": "F32", "z.weight": "F32"})
     whole = path.read_bytes()
     path.write_bytes(whole[:-9])
-    with pytest.raises(ModelError, match=r"a\.safetensors is cut off: .*; y\.weight is the first of 2 tensors"):
+    with pytest.raises(
+        ModelError, match=r"a\.safetensors is cut off: .*; y\.weight is the first of 2 incomplete tensors"
+    ):
         check_weights(tmp_path)
     for length in (0, 7, 30):
         path.write_bytes(whole[:length])
@@ -57,7 +59,7 @@ def test_what_the_index_promises_is_there(tmp_path: Path) -> None:
     write(tmp_path / "a.safetensors", {"x.weight": "F32"})
     for promised, message in (
         ({"x.weight": "b.safetensors"}, r"names b\.safetensors for x\.weight"),
-        ({"y.weight": "a.safetensors"}, r"promises y\.weight in a\.safetensors"),
+        ({"y.weight": "a.safetensors"}, r"lists y\.weight in a\.safetensors"),
     ):
         (tmp_path / INDEX).write_text(json.dumps({"weight_map": promised}))
         with pytest.raises(ModelError, match=message):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from slime_core.roles import GenerateOutput, GenerateRequest
 from slime_core.rollout import StallReporter
-from slime_core.rollout.calls import MOST_MARKS, SamplesInFlight, set_engine, set_wait
+from slime_core.rollout.calls import MAX_MARKS, SamplesInFlight, set_engine, set_wait
 from slime_core.sample import GroupId
 from tests.rollout.bench import ScriptedEngine, make_bench, output_of
 
@@ -99,12 +99,12 @@ def test_a_sample_s_waits_are_reported_in_order_when_it_ends() -> None:
             assert in_flight.text == "engine: 1 sample"
             state.call_ends(token)
             assert in_flight.text == "generator: 1 sample"
-            for _ in range(MOST_MARKS):
+            for _ in range(MAX_MARKS):
                 set_wait("reward math")
                 await asyncio.sleep(0)
 
     asyncio.run(main())
     ((index, evaluation, whats),) = finished
     assert (index, evaluation, whats[:5]) == (3, True, ["its turn", "a free slot", "engine 1", "engine 2", "generator"])
-    assert len(whats) == MOST_MARKS
+    assert len(whats) == MAX_MARKS
     assert times == sorted(times)

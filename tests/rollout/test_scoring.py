@@ -23,7 +23,7 @@ from slime_core.rollout import (
     executions,
     main_of,
 )
-from slime_core.rollout.scoring import LONGEST_REASON, Execution, Failure, ScoredSample, countable
+from slime_core.rollout.scoring import MAX_REASON, Execution, Failure, ScoredSample, countable
 from slime_core.sample import Group, GroupId, Sample, Status
 from slime_core.score import NotApplicable, Score, Unscored, Verdict
 from slime_core.seeds import derive_seed
@@ -84,7 +84,7 @@ def test_answers_add_up_by_weight_and_the_first_failure_with_a_weight_counts(
 ) -> None:
     found = closed(answers, **fields)
     assert (found.sample.reward, found.failure) == (reward, failure and Failure(*failure))
-    assert found.is_open == (not fields)
+    assert found.is_scorable == (not fields)
     assert found.sample.failure_reason == (failure and failure[0])
     if failure is not None:
         assert found.sample.status is Status.FAILED
@@ -110,7 +110,7 @@ def test_a_sample_without_a_score_of_its_generators_says_what_to_return(status: 
 def test_a_long_reason_is_cut_and_keeps_what_it_says_of_asking_again() -> None:
     long, failed = Unscored("r" * 300, retryable=True, detail="d"), Failure("crash", "trace", retryable=True)
     assert closed([("a", 0.0, long), ("b", 0.0, failed), ("c", 1.0, Score(1.0))]).verdicts == {
-        "reward/a": Unscored("r" * LONGEST_REASON, retryable=True, detail="d"),
+        "reward/a": Unscored("r" * MAX_REASON, retryable=True, detail="d"),
         "reward/b": Unscored("crash", retryable=True, detail="trace"),
         "reward/c": Score(1.0),
     }
@@ -130,7 +130,7 @@ def test_siblings_get_the_main_sample_s_verdict_which_counts_once() -> None:
 
 def test_a_reason_is_one_short_word_in_a_metric() -> None:
     assert countable(" no \n answer\tat all ") == "no_answer_at_all"
-    assert len(countable("r" * 300)) == LONGEST_REASON
+    assert len(countable("r" * 300)) == MAX_REASON
 
 
 # What one execution fans out into is one success or one failure, scored once or sample by sample.

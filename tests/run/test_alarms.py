@@ -158,4 +158,4 @@ def test_a_name_that_no_alarm_has_is_refused_before_anything_starts(alike: Proje
     assert "alarm-length" in slime.refused("train", "run.toml", "--alarm-lenght", 3)
     refusal = slime.refused("train", "run.toml", "--stop-on-alarms", "hacking", "--alarm-hacking", 0.5)
     assert "alarm_hacking has no effect here: give eval_prompt_data" in refusal
-    assert "stop_on_alarms has hacking, which evaluations show" in refusal
+    assert "stop_on_alarms lists hacking, which needs evaluations" in refusal

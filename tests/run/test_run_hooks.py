@@ -9,7 +9,7 @@ from slime_core.catalog import Catalog
 from slime_core.catalog.catalog import BuiltChoice
 from slime_core.errors import StopRun
 from slime_core.events import RolloutStart, RunEnd, WeightsPublished
-from slime_core.run.watching import MOST_TIMEOUTS, RunHooks, Trackers
+from slime_core.run.watching import MAX_TIMEOUTS, RunHooks, Trackers
 from slime_core.stats import PluginStats
 from tests.conftest import Install
 
@@ -90,16 +90,16 @@ def test_a_watcher_that_hangs_is_given_up_after_a_few_times(
     made = hooks(body, "@hookimpl\ndef slime_run_end(event): told.append(event)\n", limit_s=0.01)
 
     async def emit() -> None:
-        for _ in range(MOST_TIMEOUTS + 2):
+        for _ in range(MAX_TIMEOUTS + 2):
             await made.emit(RunEnd(Path("run"), 1))
 
     with caplog.at_level(logging.ERROR):
         asyncio.run(emit())
-    assert made.errors == {"slime-watch-0/slime_run_end/TimeoutError": MOST_TIMEOUTS}
+    assert made.errors == {"slime-watch-0/slime_run_end/TimeoutError": MAX_TIMEOUTS}
     assert [record.getMessage() for record in caplog.records][-1] == (
         "run hook slime-watch-0/slime_run_end: skipped from now on, after 3 timeouts"
     )
-    assert len(told(1)) == MOST_TIMEOUTS + 2
+    assert len(told(1)) == MAX_TIMEOUTS + 2
 
 
 def test_stop_run_ends_the_run_after_all_have_been_called(hooks: Callable[..., RunHooks]) -> None:

@@ -48,7 +48,7 @@ def with_trainer(plan: Plan, scratch: Path, use: Callable[[Trainer], Awaitable[T
 
 
 def prepared(groups: list[Group], weight: float = 1.0) -> list[TrainGroup]:
-    return Preparation().of(Draw(groups, [weight] * len(groups)), rollout_id=0)
+    return Preparation().prepare(Draw(groups, [weight] * len(groups)), rollout_id=0)
 
 
 def _nothing(role: str, name: str, **settings: object) -> object:

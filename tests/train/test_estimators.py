@@ -352,7 +352,7 @@ def draw_of(*samples: Sample) -> Draw:
 def test_the_parts_are_columns_of_their_samples() -> None:
     preparation = Preparation(makers=[reward_columns(["math", "math/steps"])])
     samples = scored({"score": 1.5, "math": 1.0, "math/steps": 3.0}), scored(None)
-    [group] = preparation.of(draw_of(*samples), rollout_id=0)
+    [group] = preparation.prepare(draw_of(*samples), rollout_id=0)
     assert [dict(each.columns_S) for each in group.samples] == [
         {"reward/math": 1.0, "reward/math/steps": 3.0},
         {"reward/math": 0.0, "reward/math/steps": 0.0},
@@ -364,7 +364,7 @@ def test_the_parts_are_columns_of_their_samples() -> None:
 def test_a_part_that_is_not_there_is_named(reward: float | dict[str, float], has: str) -> None:
     preparation = Preparation(makers=[reward_columns(["formt"])])
     with pytest.raises(ContractError, match=f"sample 0 of group 3 has no part 'formt' .*{has}"):
-        preparation.of(draw_of(scored(reward)), rollout_id=0)
+        preparation.prepare(draw_of(scored(reward)), rollout_id=0)
 
 
 @given(length=st.integers(0, 300), most=st.integers(1, 200), share=st.floats(0.01, 1.0))

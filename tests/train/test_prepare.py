@@ -74,7 +74,7 @@ def draw_of(groups: Sequence[Group]) -> Draw:
 def test_shapers_follow_one_another_and_raw_rewards_stay(groups: list[Group]) -> None:
     raw = [[sample.reward for sample in group.samples] for group in groups]
     preparation = Preparation([plus(1.0), BuiltChoice("twice", "tests", twice)])  # type: ignore[list-item]
-    prepared = preparation.of(draw_of(groups), rollout_id=3)
+    prepared = preparation.prepare(draw_of(groups), rollout_id=3)
     assert [[each.reward for each in group.samples] for group in prepared] == [
         [None if each is None else 2 * (each + 1.0) for each in row]  # type: ignore[operator]
         for row in raw
@@ -87,7 +87,7 @@ def test_shapers_follow_one_another_and_raw_rewards_stay(groups: list[Group]) ->
 
 @given(groups=groups_of(), ranks=st.integers(1, 3))
 def test_columns_travel_with_their_sample_and_token(groups: list[Group], ranks: int) -> None:
-    prepared = Preparation(makers=[COLUMNS, MASK]).of(draw_of(groups), rollout_id=3)
+    prepared = Preparation(makers=[COLUMNS, MASK]).prepare(draw_of(groups), rollout_id=3)
     for batch in split_step(prepared, ranks, rollout_id=3):
         assert batch.columns_S.keys() == {"own"}
         assert batch.columns_T.keys() == {"own_T"}
@@ -101,7 +101,7 @@ def test_columns_travel_with_their_sample_and_token(groups: list[Group], ranks: 
 
 @given(groups=groups_of(), ranks=st.integers(1, 3))
 def test_a_replaced_mask_decides_what_is_trained_and_counted(groups: list[Group], ranks: int) -> None:
-    batches = split_step(Preparation(makers=[MASK]).of(draw_of(groups), rollout_id=3), ranks, rollout_id=3)
+    batches = split_step(Preparation(makers=[MASK]).prepare(draw_of(groups), rollout_id=3), ranks, rollout_id=3)
     kept = [
         [0 if sample.remove_sample else bit * (place % 2) for place, bit in enumerate(sample.loss_mask or ())]
         for group in groups
@@ -117,7 +117,7 @@ def test_a_replaced_mask_decides_what_is_trained_and_counted(groups: list[Group]
 def test_a_sample_without_a_reward_has_columns_and_is_left_out() -> None:
     sample = Sample(group_index=0, index=0, tokens=[7])
     sample.append_response_tokens(tokens=[8], log_probs=[-0.5], weight_version="0")
-    [group] = Preparation(makers=[COLUMNS]).of(draw_of([Group(GroupId("made", 0, 0, 0), [sample])]), rollout_id=0)
+    [group] = Preparation(makers=[COLUMNS]).prepare(draw_of([Group(GroupId("made", 0, 0, 0), [sample])]), rollout_id=0)
     assert group.samples[0].columns_S == {"own": 0.0}
     [batch] = split_step([group], 1, rollout_id=0)
     assert len(batch.rewards_S) == 0
@@ -152,7 +152,7 @@ def test_shapers_and_transforms_are_told_the_rollout_and_the_rewards_so_far() ->
         BuiltChoice("shape", "tests", shape),
         ColumnMaker(BuiltChoice("made", "tests", transform), {"size": Grain.SAMPLE}),
     )
-    found = Preparation([shaper, shaper], [maker]).of(draw_of(two_groups()), rollout_id=5)
+    found = Preparation([shaper, shaper], [maker]).prepare(draw_of(two_groups()), rollout_id=5)
     raw: list[list[float | None]] = [[1.0, 2.0], [3.0]]
     assert seen == [(5, raw), (5, [[-1.0, -2.0], [-3.0]]), *[(5, raw)] * 3]
     assert [[each.columns_S["size"] for each in group.samples] for group in found] == [[2.0, 2.0], [1.0]]
@@ -162,7 +162,7 @@ def test_a_sample_without_a_mask_is_trained_on_all_of_its_response() -> None:
     plain = Sample(group_index=0, index=0, tokens=[7, 8, 9], response_length=2, reward=1.0)
     removed = Sample(group_index=0, index=1, tokens=[7, 8, 9], response_length=2, reward=1.0, remove_sample=True)
     assert plain.loss_mask is None
-    [group] = Preparation().of(draw_of([Group(GroupId("made", 0, 0, 0), [plain, removed])]), rollout_id=0)
+    [group] = Preparation().prepare(draw_of([Group(GroupId("made", 0, 0, 0), [plain, removed])]), rollout_id=0)
     assert [list(each.loss_mask) for each in group.samples] == [[1, 1], [0, 0]]
 
 
@@ -172,16 +172,16 @@ def test_the_culprit_is_named() -> None:
 
     groups = [Group(GroupId("made", 0, 0, 0), [Sample(group_index=0, index=0, reward=1.0)])]
     with pytest.raises(PluginError, match=r"^reward shaper of plugin odd raised KeyError: 'turn'"):
-        Preparation([BuiltChoice("odd", "odd", raises)]).of(draw_of(groups), rollout_id=0)  # type: ignore[arg-type]
+        Preparation([BuiltChoice("odd", "odd", raises)]).prepare(draw_of(groups), rollout_id=0)  # type: ignore[arg-type]
     with pytest.raises(PluginError, match=r"^batch transform of plugin odd raised KeyError: 'turn'"):
-        Preparation(makers=[ColumnMaker(BuiltChoice("odd", "odd", raises), {"a": Grain.SAMPLE})]).of(  # type: ignore[arg-type]
+        Preparation(makers=[ColumnMaker(BuiltChoice("odd", "odd", raises), {"a": Grain.SAMPLE})]).prepare(  # type: ignore[arg-type]
             draw_of(groups), rollout_id=0
         )
     short = BuiltChoice("short", "odd", lambda sample, group, ctx: {})
     with pytest.raises(ContractError, match=r"^batch transform of plugin odd, sample 0 of group 0: made columns none"):
-        Preparation(makers=[ColumnMaker(short, {"a": Grain.SAMPLE})]).of(draw_of(groups), rollout_id=0)  # type: ignore[arg-type]
+        Preparation(makers=[ColumnMaker(short, {"a": Grain.SAMPLE})]).prepare(draw_of(groups), rollout_id=0)  # type: ignore[arg-type]
     with pytest.raises(ContractError, match=r"^reward shaper of plugin odd: expected one row of rewards per group"):
-        Preparation([BuiltChoice("odd", "odd", lambda groups, ctx: None)]).of(draw_of(groups), rollout_id=0)  # type: ignore[arg-type]
+        Preparation([BuiltChoice("odd", "odd", lambda groups, ctx: None)]).prepare(draw_of(groups), rollout_id=0)  # type: ignore[arg-type]
 
 
 @table(
@@ -208,7 +208,7 @@ def taught(log_probs: list[float] | None, *, reward: float | None = 1.0, length:
 
 def column_of(sample: Sample) -> list[float]:
     draw = Draw([Group(GroupId("made", 0, 0, 0), [sample])], [1.0])
-    [group] = Preparation(makers=[teacher_column()]).of(draw, rollout_id=0)
+    [group] = Preparation(makers=[teacher_column()]).prepare(draw, rollout_id=0)
     return list(group.samples[0].columns_T[TEACHER_COLUMN])
 
 
@@ -284,7 +284,7 @@ def gradient(draw: int, at: int, way: dict[str, object]) -> float:
 @table("way", WAYS)
 @table("shares", [1, 2])
 def test_a_truncated_sample_counts_in_its_groups_baseline_alone(way: dict[str, object], shares: int) -> None:
-    prepared = Preparation().of(Draw(groups(), [1.0, 1.0]), rollout_id=0)
+    prepared = Preparation().prepare(Draw(groups(), [1.0, 1.0]), rollout_id=0)
     for batch in split_step(prepared, shares, rollout_id=0):
         algorithm = grpo(way)
         (share,) = algorithm.estimate([algorithm.share(batch)])

@@ -62,7 +62,7 @@ def batch() -> TrainBatch:
         sample.append_response_tokens(tokens=[8 + index, 9], log_probs=[-5.0, -5.0], weight_version="0")
         samples.append(sample)
     group = Group(GroupId("made", 0, 0, 0), samples)
-    return split_step(Preparation().of(Draw([group], [1.0]), rollout_id=0), 1, rollout_id=0)[0]
+    return split_step(Preparation().prepare(Draw([group], [1.0]), rollout_id=0), 1, rollout_id=0)[0]
 
 
 def stepped(answers: RankHost) -> StepResult:

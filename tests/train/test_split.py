@@ -22,7 +22,7 @@ def split(groups: list[Group], ranks: int, weights: list[float] | None = None) -
 
 
 def prepared(groups: list[Group], weights: list[float] | None = None) -> list[TrainGroup]:
-    return Preparation().of(Draw(groups, weights or [1.0] * len(groups)), rollout_id=7)
+    return Preparation().prepare(Draw(groups, weights or [1.0] * len(groups)), rollout_id=7)
 
 
 def unpack(batch: TrainBatch) -> list[tuple[object, ...]]:

@@ -106,7 +106,7 @@ def batch(models: tuple[Path, Path]) -> TrainBatch:
         for sample in group.samples:
             near = next(samplers) + torch.rand(sample.response_length, generator=draw) - 0.5
             sample.rollout_log_probs = near.clamp(max=-1e-3).tolist()
-    prepared = Preparation().of(Draw(made, [1.0] * len(made)), rollout_id=0)
+    prepared = Preparation().prepare(Draw(made, [1.0] * len(made)), rollout_id=0)
     return split_step(prepared, 1, rollout_id=0)[0]
 
 

@@ -90,7 +90,7 @@ GROUPS = [
 
 
 def batches(ranks: int, groups: Sequence[Group] = GROUPS) -> list[TrainBatch]:
-    prepared = Preparation().of(Draw(list(groups), [1.0] * len(groups)), rollout_id=0)
+    prepared = Preparation().prepare(Draw(list(groups), [1.0] * len(groups)), rollout_id=0)
     return split_step(prepared, ranks, rollout_id=0)
 
 

@@ -47,7 +47,7 @@ def groups() -> list[Group]:
 
 
 def batch_of(*makers: ColumnMaker) -> TrainBatch:
-    prepared = Preparation(makers=makers).of(Draw(groups(), [1.0, 0.5, 2.0]), rollout_id=0)
+    prepared = Preparation(makers=makers).prepare(Draw(groups(), [1.0, 0.5, 2.0]), rollout_id=0)
     return split_step(prepared, 1, rollout_id=0)[0]
 
 

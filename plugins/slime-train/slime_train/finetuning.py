@@ -112,7 +112,7 @@ class Finetuning(BaseLoop):
         for name, dialogs in self._held_out.items():
             self._display.phase(f"evaluation: {name}")
             groups = [_group(dialog, row, 0, row) for row, dialog in enumerate(dialogs)]
-            prepared = self._base.preparation.of(Draw(groups, [1.0] * len(groups)), step)
+            prepared = self._base.preparation.prepare(Draw(groups, [1.0] * len(groups)), step)
             found = await self._base.trainer.measure(prepared, step)
             metrics[names.eval_reward(f"{name}-loss")] = found["loss"]
         await self._log(step, metrics)
