@@ -263,7 +263,7 @@ def use_device(name: str, rank: int) -> None:
     megatron-core, losses and advantages then create new tensors on it.
 
     Raises:
-        ConfigError: torch sees no such device, or the device is the CPU although torch sees GPUs.
+        ConfigError: torch finds no such device, or the device is the CPU although torch sees GPUs.
     """
     if name == "cpu":
         if torch.cuda.is_available():
@@ -276,7 +276,7 @@ def use_device(name: str, rank: int) -> None:
     module = torch.get_device_module(name)
     if not module.is_available():
         raise ConfigError(
-            f"[trainer.megatron] device = {name!r}: torch {torch.__version__} sees no such device here; install a "
+            f"[trainer.megatron] device = {name!r}: torch {torch.__version__} finds no such device; install a "
             'build of torch for it (https://pytorch.org/get-started/locally), or set device = "cpu"'
         )
     device = torch.device(name, rank % module.device_count())
