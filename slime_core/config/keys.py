@@ -359,12 +359,12 @@ class AlarmArgs(Family):
         0.1, ge=0.0, lt=1.0, description="Warn when entropy falls below this share of its first value; 0 is off."
     )
     alarm_length: Coefficient = Field(2.0, description="Warn when responses grow by this factor; 0 is off.")
-    alarm_no_variance: Share = Field(0.9, description="Warn above this share of groups with equal rewards; 0 is off.")
-    alarm_kl: Coefficient = Field(0.5, description="Warn when KL per token exceeds this; 0 is off.")
+    alarm_no_variance: Share = Field(0.9, description="Warn at this share of groups with equal rewards; 0 is off.")
+    alarm_kl: Coefficient = Field(0.5, description="Warn when KL per token reaches this; 0 is off.")
     alarm_mismatch: Coefficient = Field(
-        0.05, description="Warn above this log-prob mismatch of trainer and engine; 0 is off."
+        0.05, description="Warn at this log-prob mismatch of trainer and engine; 0 is off."
     )
-    alarm_errors: Share = Field(0.02, description="Warn above this share of failed samples; 0 is off.")
+    alarm_errors: Share = Field(0.02, description="Warn at this share of failed samples; 0 is off.")
     alarm_hacking: Coefficient = Field(
         0.2, description="Warn when the score falls by this share below its best; 0 is off."
     )

@@ -37,7 +37,7 @@ class RayWorker(GroupWorker):
             actor: the actor's handle.
             site: the actor's location.
             bundle: index of the actor's bundle in the placement group.
-            released: awaited when the process is gone.
+            on_ended: awaited when the process is gone.
         """
         super().__init__(name, Place(0), Path())
         self.site, self.bundle = site, bundle

@@ -80,7 +80,7 @@ def blocks(make_call: CallFactory, limit_s: float = STALL_S, opened: Opened | No
     """Error message if a call blocks the event loop longer than `limit_s`; else an empty text.
 
     Args:
-        act: makes a new call.
+        make_call: makes a new call.
         limit_s: seconds that one step may take.
         opened: context manager that yields `make_call`; entering and leaving are not timed.
     """
