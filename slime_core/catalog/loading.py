@@ -270,8 +270,11 @@ def _check_api(candidate: PluginStatus, plugin: object) -> None:
         advice = ""
         if is_first_party(candidate.dist):
             advice = f". {install_advice(candidate.dist)}"
+        elif candidate.dist and int(declared) < int(API_VERSION):
+            advice = f". Take a newer version: {pip_command(candidate.dist, '--upgrade ')}"
         elif candidate.dist:
-            advice = f". Take another version: {pip_command(candidate.dist, '--upgrade ')}"
+            older = pip_command(f"'{candidate.dist}<{candidate.version}'")
+            advice = f". Take a newer slime-core, or an older version of the plugin: {older}"
         raise _Fault(f"is written for plugin API {declared}; this slime-core has plugin API {API_VERSION}{advice}")
     if declared is not None:
         found = f"declares SLIME_API = {declared!r}"

@@ -128,7 +128,8 @@ def test_the_others_load_beside_a_broken_one(install_plugin: Install) -> None:
 @table(
     "declared, expected",
     [
-        ('SLIME_API = "2"', r"is written for plugin API 2; .* pip install --upgrade slime-reward-other slime-core=="),
+        ('SLIME_API = "0"', r"is written for plugin API 0; .* pip install --upgrade slime-reward-other slime-core=="),
+        ('SLIME_API = "2"', r"is written for plugin API 2; .* newer slime-core, .* pip install 'slime-reward-other<"),
         ("", 'declares no SLIME_API; write SLIME_API = "1"'),
         ("SLIME_API = 1", 'declares SLIME_API = 1; write SLIME_API = "1"'),
     ],
