@@ -30,11 +30,11 @@ WORDS = {
     r"(is|are) to be": "write `must be` or `will be`",
     r"affair|stumbl\w+|at home|(gives?|takes?) up": "write a plain verb: `fails`, `releases`, `occupies`",
 }
-FOUND = [(re.compile(rf"\b({words})\b", re.IGNORECASE), instead) for words, instead in WORDS.items()]
+CONSTRUCTIONS = [(re.compile(rf"\b({words})\b", re.IGNORECASE), instead) for words, instead in WORDS.items()]
 FENCE = re.compile(r"^ *(```|~~~).*?^ *\1|<!--.*?-->", re.MULTILINE | re.DOTALL)
 QUOTED = re.compile(r"(`+).+?\1|\]\([^)]*\)|<code>.*?</code>|\"[^\"\n]*\"")
 """Inline code, the targets of links, and what is quoted: a page may name what it advises against."""
-FEWEST = 4
+FEWEST_WORDS = 4
 """A string of fewer words is a key or a label, not a message."""
 PLACES = (
     "README.md",
@@ -59,23 +59,24 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def findings(root: Path, paths: Sequence[Path], *, everything: bool = True) -> Iterator[str]:
-    """A line for each construction to replace, and for each exception in `tools/words.toml` that excuses nothing."""
-    excuses = tomllib.loads((root / "tools/words.toml").read_text("utf-8"))["exception"]
+    """A line for each construction to replace, and for each exception in `tools/words.toml` that covers nothing."""
+    exceptions = tomllib.loads((root / "tools/words.toml").read_text("utf-8"))["exception"]
     used = set()
     for path in paths:
         place = path.resolve().relative_to(root.resolve()).as_posix()
         for line, text in prose(path):
-            for pattern, instead in FOUND:
+            for pattern, instead in CONSTRUCTIONS:
                 for match in pattern.finditer(text):
-                    excuse = _excuse(excuses, place, text)
-                    used.add(excuse)
-                    if excuse is None:
+                    covered_by = _number_of_exception(exceptions, place, text)
+                    used.add(covered_by)
+                    if covered_by is None:
                         at = line + text.count("\n", 0, match.start())
                         yield f"{place}:{at}: `{match[0]}` in `{_around(text, match)}`: {instead}"
     if everything:
-        for number, excuse in enumerate(excuses):
+        for number, exception in enumerate(exceptions):
             if number not in used:
-                yield f"tools/words.toml: nothing in {excuse['place']} needs the exception {excuse.get('text', '')!r}"
+                text = exception.get("text", "")
+                yield f"tools/words.toml: nothing in {exception['place']} needs the exception {text!r}"
 
 
 def prose(path: Path) -> Iterator[tuple[int, str]]:
@@ -92,14 +93,14 @@ def prose(path: Path) -> Iterator[tuple[int, str]]:
 
 def _strings(source: str) -> Iterator[tuple[int, str]]:
     for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and len(node.value.split()) >= FEWEST:
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and len(node.value.split()) >= FEWEST_WORDS:
             yield node.lineno, QUOTED.sub(" ", node.value)
 
 
-def _excuse(excuses: Sequence[dict[str, str]], place: str, text: str) -> int | None:
+def _number_of_exception(exceptions: Sequence[dict[str, str]], place: str, text: str) -> int | None:
     """The number of the exception that covers a text, if one does."""
-    for number, excuse in enumerate(excuses):
-        if re.fullmatch(excuse["place"], place) and excuse.get("text", "") in text:
+    for number, exception in enumerate(exceptions):
+        if re.fullmatch(exception["place"], place) and exception.get("text", "") in text:
             return number
     return None
 
